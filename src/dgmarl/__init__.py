@@ -1,0 +1,42 @@
+"""dgmarl: cooperative multi-agent reinforcement learning with credit assignment through dependence graphs."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# Public name -> module. Loaded on first use, so that `import dgmarl` and `dgmarl --help` stay quick.
+_EXPORTS = {
+    "UsageError": "dgmarl.errors",
+    "make_env": "dgmarl.envs.registry",
+    "EnvSpec": "dgmarl.envs.base",
+    "Environment": "dgmarl.envs.base",
+    "Outcome": "dgmarl.envs.base",
+    "View": "dgmarl.envs.base",
+    "gae": "dgmarl.credit.gae",
+    "graph_gae": "dgmarl.credit.graph_gae",
+    "meeting_times": "dgmarl.graphs.reach",
+}
+
+__all__ = ["__version__", *_EXPORTS]
+
+if TYPE_CHECKING:
+    from dgmarl.credit.gae import gae as gae
+    from dgmarl.credit.graph_gae import graph_gae as graph_gae
+    from dgmarl.envs.base import Environment as Environment
+    from dgmarl.envs.base import EnvSpec as EnvSpec
+    from dgmarl.envs.base import Outcome as Outcome
+    from dgmarl.envs.base import View as View
+    from dgmarl.envs.registry import make_env as make_env
+    from dgmarl.errors import UsageError as UsageError
+    from dgmarl.graphs.reach import meeting_times as meeting_times
+
+
+def __getattr__(name: str) -> object:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'dgmarl' has no attribute {name!r}")
+    return getattr(import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,52 @@
+"""Replay recordings of the original code and compare: `python tests/parity/replay.py lbf|star-spread|gae FILE...`.
+
+Each recorded state is injected, the recorded action taken, and everything that follows compared. The last line is
+`<n> transitions, <m> mismatches`; the exit code is 1 if anything differs, 2 if a file cannot be read.
+"""
+
+import importlib
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+KINDS = {
+    "lbf": ("replay_lbf", "transitions"),
+    "star-spread": ("replay_star_spread", "transitions"),
+    "gae": ("replay_gae", "cases"),
+}
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of a recording; never executes anything stored in it."""
+    with np.load(path, allow_pickle=False) as recording:
+        return {name: recording[name] for name in recording.files}
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) < 2 or arguments[0] not in KINDS:
+        print(f"usage: python tests/parity/replay.py {{{'|'.join(KINDS)}}} FILE...", file=sys.stderr)
+        return 2
+    module, unit = KINDS[arguments[0]]
+    replay = importlib.import_module(module).replay
+    total, mismatches = 0, 0
+    for path in map(Path, arguments[1:]):
+        try:
+            recording = read(path)
+            count, differences = replay(recording)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            print(f"{path}: not a readable {arguments[0]} recording ({type(error).__name__}: {error})", file=sys.stderr)
+            return 2
+        print(f"{path.name}: {count} {unit}, {len(differences)} mismatches")
+        for difference in differences[:5]:
+            print(f"  {difference}")
+        total, mismatches = total + count, mismatches + len(differences)
+    print(f"{total} {unit}, {mismatches} mismatches")
+    return 1 if mismatches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""A picture of the board."""
+
+import numpy as np
+
+from dgmarl.envs import svg
+
+from .types import LBFConfig, State
+
+CELL = 40
+MARGIN = 10
+FOOT = 26
+
+
+def draw(config: LBFConfig, state: State, graph: object = None) -> str:
+    """The board as SVG: apples and players with their levels, and an arrow from source to target per edge of `graph`."""
+    side = config.size * CELL
+    centres = _player_centres(np.asarray(state.position))
+    food_level = np.asarray(state.food_level)
+    shapes = [
+        svg.rect(0, 0, side + 2 * MARGIN, side + 2 * MARGIN + FOOT, "#FFFFFF"),
+        *_board(config.size),
+        *(
+            _apple(*_centre(position), level)
+            for position, level in zip(np.asarray(state.food_position), food_level, strict=True)
+            if level > 0
+        ),
+        *(_player(agent, *centre, int(state.level[agent])) for agent, centre in enumerate(centres)),
+        *svg.dependence_arrows(graph, centres, gap=CELL * 0.36),
+    ]
+    left, total = int(food_level.sum()), int(state.food_total)
+    caption = f"step {int(state.time)} of {config.horizon} · food value left {left} of {total}"
+    shapes.append(svg.text(MARGIN + side / 2, side + 2 * MARGIN + FOOT / 2 - 4, caption, size=13, fill="#555"))
+    label = f"Level-based foraging, {caption}"
+    return svg.picture(side + 2 * MARGIN, side + 2 * MARGIN + FOOT, shapes, label)
+
+
+def _centre(position: np.ndarray) -> tuple[float, float]:
+    row, column = position
+    return MARGIN + (column + 0.5) * CELL, MARGIN + (row + 0.5) * CELL
+
+
+def _player_centres(position: np.ndarray) -> np.ndarray:
+    """Players on one cell stand around its centre, so that all of them show."""
+    centres = np.array([_centre(place) for place in position])
+    together = (position[:, None] == position).all(-1)
+    for agent, company in enumerate(together):
+        if company.sum() > 1:
+            turn = 2 * np.pi * company[:agent].sum() / company.sum()
+            centres[agent] += CELL * 0.19 * np.array([-np.cos(turn), -np.sin(turn)])
+    return centres
+
+
+def _board(size: int) -> list[str]:
+    side = size * CELL
+    tiles = [
+        svg.rect(MARGIN + column * CELL, MARGIN + row * CELL, CELL, CELL, "#E9F2E3")
+        for row in range(size)
+        for column in range(size)
+        if (row + column) % 2
+    ]
+    ground = svg.rect(MARGIN, MARGIN, side, side, "#F5F9F1")
+    frame = svg.rect(MARGIN, MARGIN, side, side, "none", stroke="#A9BFA0", stroke_width=1.5, rx=2)
+    return [ground, *tiles, frame]
+
+
+def _apple(x: float, y: float, level: int) -> str:
+    radius = CELL * 0.33
+    top = y - radius * 0.75
+    stalk = svg.line(x, top, x + radius * 0.2, top - radius * 0.5, "#6B4423", stroke_width=2, stroke_linecap="round")
+    leaf = (
+        f'<ellipse cx="{x + radius * 0.6:g}" cy="{top - radius * 0.3:g}" rx="{radius * 0.38:g}" ry="{radius * 0.18:g}" '
+        f'fill="#4C9A2A" transform="rotate(-25 {x + radius * 0.6:g} {top - radius * 0.3:g})"/>'
+    )
+    body = "".join(svg.circle(x + offset, y + 1, radius * 0.82, "#C62828") for offset in (-radius * 0.28, radius * 0.28))
+    return stalk + leaf + body + svg.text(x, y + 1.5, level, size=CELL * 0.4, fill="#FFFFFF", font_weight="bold")
+
+
+def _player(agent: int, x: float, y: float, level: int) -> str:
+    """A disc in the agent's colour with its level; its index stands small at the lower right."""
+    radius = CELL * 0.3
+    disc = svg.circle(x, y, radius, svg.agent_colour(agent), stroke="#FFFFFF", stroke_width=1.5)
+    badge = svg.circle(x + radius * 0.8, y + radius * 0.8, CELL * 0.13, "#FFFFFF", stroke=svg.agent_colour(agent), stroke_width=1)
+    index = svg.text(x + radius * 0.8, y + radius * 0.8 + 0.3, agent, size=CELL * 0.19, fill="#333")
+    return disc + svg.text(x, y + 0.5, level, size=CELL * 0.38, fill="#FFFFFF", font_weight="bold") + badge + index

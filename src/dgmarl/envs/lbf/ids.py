@@ -1,0 +1,83 @@
+"""Ids of games: the text after `lbf/`, in this project's short form or the original's."""
+
+import difflib
+import re
+
+from dgmarl.errors import UsageError
+
+from .types import FOODS, PLAYERS, SIZES, LBFConfig
+
+# The scenarios of the paper.
+PAPER_IDS = (
+    "15x15-4p-3f",
+    "15x15-3p-4f",
+    "10x10-3p-3f",
+    "8x8-2p-4f-coop",
+    "10x10-2p-3f-coop",
+    "15x15-3p-4f-coop",
+)
+
+_NUMBER = "(0|[1-9][0-9]{0,3})"
+_BODY = re.compile(
+    f"(?P<grid>grid-)?(?:{_NUMBER}s-)?{_NUMBER}x{_NUMBER}-{_NUMBER}p-{_NUMBER}f"
+    "(?P<variant>-coop-shared|-coop|-wta)?(?P<ind>-ind)?(?P<pen>-pen)?"
+)
+_ORIGINAL = re.compile("(?P<custom>Custom-)?Foraging-(?P<body>.*)-v3")
+# Who pays whom, and how heavy foods are: (force_coop, winner_take_all).
+_VARIANTS = {"": (False, False), "-coop": (True, True), "-coop-shared": (True, False), "-wta": (False, True)}
+_PENALTY = 0.1
+
+
+def parse(text: str) -> LBFConfig:
+    """The settings behind an id, such as `10x10-3p-3f`, `2s-8x8-2p-2f-coop-shared` or `Custom-Foraging-8x8-2p-4f-coop-v3`.
+
+    Short form: [grid-][{k}s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen]. `{k}s`: sight of k cells. `-coop`: every
+    food has the highest level and the winner takes all, as in the paper. `-coop-shared`: the original cooperative game.
+    `-wta`: the winner takes all, levels are random. `-ind`: foods of level 1. `-pen`: a failed load costs 0.1.
+    In the original form `-coop` alone does not mean winner-take-all; the prefix `Custom-` does.
+    """
+    original = _ORIGINAL.fullmatch(text)
+    match = _BODY.fullmatch(original["body"] if original else text)
+    if match is None or (original and match["variant"] not in (None, "-coop")):
+        raise UsageError(_unknown(text))
+    sight, rows, columns, players, foods = (None if part is None else int(part) for part in match.group(2, 3, 4, 5, 6))
+    if rows != columns:
+        raise UsageError(f"lbf/{text}: the field must be square, but {rows}x{columns} was given, try lbf/{PAPER_IDS[2]}.")
+    force_coop, winner_take_all = _VARIANTS[match["variant"] or ""]
+    try:
+        return LBFConfig(
+            size=rows,
+            n_players=players,
+            n_foods=foods,
+            force_coop=force_coop,
+            winner_take_all=bool(original["custom"]) if original else winner_take_all,
+            sight=sight,
+            penalty=_PENALTY if match["pen"] else 0.0,
+            max_food_level=1 if match["ind"] else None,
+            observation="grid" if match["grid"] else "vector",
+        )
+    except UsageError as error:
+        raise UsageError(f"lbf/{text}: {error}") from None
+
+
+def id_of(config: LBFConfig) -> str:
+    """The short id of a game. What an id cannot say (the time-out rule, the oracle's, masking, other penalties) is left out."""
+    variant = next(name for name, rule in _VARIANTS.items() if rule == (config.force_coop, config.winner_take_all))
+    return (
+        f"{'grid-' if config.observation == 'grid' else ''}{'' if config.sees_everything else f'{config.sight}s-'}"
+        f"{config.size}x{config.size}-{config.n_players}p-{config.n_foods}f{variant}"
+        f"{'-ind' if config.max_food_level == 1 else ''}{'-pen' if config.penalty else ''}"
+    )
+
+
+def _unknown(text: str) -> str:
+    close = difflib.get_close_matches(text, PAPER_IDS, n=1)
+    return (
+        f"there is no game lbf/{text}; write lbf/SxS-Pp-Ff with size {_span(SIZES)}, players {_span(PLAYERS)} and foods {_span(FOODS)}, "
+        f"then -coop, -coop-shared or -wta, -ind, -pen as you like, or an original id Foraging-...-v3; "
+        f"{'did you mean' if close else 'for example'} lbf/{close[0] if close else PAPER_IDS[2]}."
+    )
+
+
+def _span(numbers: range) -> str:
+    return f"{numbers.start} to {numbers.stop - 1}"

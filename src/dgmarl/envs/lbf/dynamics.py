@@ -37,26 +37,30 @@ def load(config: LBFConfig, state: State, action: Int[Array, "N"]) -> tuple[Floa
     """Rewards, and which foods are taken: those whose loaders are together at least as strong as the food.
 
     Shared: r_i = level_i * v_f / (W_f * food_total), with W_f the summed levels of all loaders of f. Winner-take-all:
-    v_f / food_total to the strongest loader, the lowest index among equals. Loaders stand still, so neither
-    the moves of this step nor the order of loaders matters.
+    v_f / food_total to the strongest loader, the lowest index among equals. Loaders stand still and touch one food each, so
+    neither the moves of this step nor the order of loaders matters, and sums over foods below pick that one.
     """
     loads = adjacent_food(state) & (action == LOAD)[:, None]
     level = jnp.where(loads, state.level[:, None], 0)
     strength = level.sum(0)
     taken = (strength >= state.food_level) & (strength > 0)
-    part = _winner(level) if config.winner_take_all else level / jnp.maximum(strength, 1)
-    value = state.food_level / jnp.maximum(state.food_total, 1)
-    reward = jnp.where(taken, part * value, 0.0).sum(1)
+    paid = loads & taken & _wins(level) if config.winner_take_all else loads & taken
+    value = jnp.where(paid, state.food_level, 0).sum(1)
+    if config.winner_take_all:
+        reward = value / jnp.maximum(state.food_total, 1)
+    else:
+        group = jnp.where(paid, strength, 0).sum(1)
+        reward = state.level * value / jnp.maximum(group * state.food_total, 1)
     if config.penalty:
         reward -= config.penalty * (loads & ~taken).any(1)
     return reward, taken
 
 
-def _winner(level: Int[Array, "N F"]) -> Float[Array, "N F"]:
-    """1 for the first player of the highest level at each food, 0 for everybody else."""
+def _wins(level: Int[Array, "N F"]) -> Bool[Array, "N F"]:
+    """True for the first player of the highest level at each food."""
     n_players = level.shape[0]
     precedence = level * n_players - jnp.arange(n_players)[:, None]
-    return (precedence == precedence.max(0)).astype(jnp.float32)
+    return precedence == precedence.max(0)
 
 
 def valid_actions(config: LBFConfig, state: State) -> Bool[Array, "N 6"]:

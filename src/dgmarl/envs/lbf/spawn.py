@@ -1,9 +1,10 @@
 """First states, drawn from the law of the original without its rejection loops.
 
-The original proposes uniform cells until one is allowed, which is a uniform draw from the allowed cells. The allowed cells are
-kept as one bit mask per row: counting and removing them costs O(size), not O(size^2). Two deliberate deviations: the original's
-players avoid the cells where later players stood at the end of the previous episode (a leak between episodes), and it gives up
-placing foods after 1000 proposals even if a free cell remains (probability below 1e-45 on the paper's fields).
+The original proposes uniform cells until one is allowed, which is a uniform draw from the allowed cells. Cells allowed for foods
+are kept as one bit mask per row, so that counting and removing them costs O(size), not O(size^2): rollouts draw resets all the
+time. Two deliberate deviations: the original's players avoid the cells where later players stood at the end of the previous
+episode (a leak between episodes), and it gives up placing foods after 1000 proposals in total even if a free cell remains
+(probability below 1e-45 on the paper's fields).
 """
 
 import jax
@@ -17,28 +18,15 @@ from .types import LBFConfig, State
 def spawn(config: LBFConfig, key: PRNGKeyArray) -> State:
     """Players on distinct cells anywhere, then foods off the border, on free cells, pairwise at L1 distance of at least 3."""
     size, n_players, n_foods = config.size, config.n_players, config.n_foods
-    words = jax.random.bits(key, (n_players + 2 * n_foods + 1,), jnp.uint32)
-    player_words, cell_words, level_words = jnp.split(words[1:], (n_players, n_players + n_foods))
-    free = jnp.full(size, (1 << size) - 1, jnp.int32)
-    players = []
-    for word in player_words:
-        cell = _uniform_cell(free, word)
-        players.append(cell)
-        free &= ~_diamond(cell, size, radius=0)
-    row = jnp.arange(size)
-    free &= jnp.where((row > 0) & (row < size - 1), (1 << (size - 1)) - 2, 0)
-    foods = []
-    for index, word in enumerate(cell_words):
-        cell = _uniform_cell(free, word)
-        # A food without a place gets a number past the board's cells, and a different one each, for the sort below.
-        foods.append(jnp.where(free.any(), cell, size * size + index))
-        free &= ~_diamond(cell, size, radius=2)
-    food = _sorted(jnp.stack(foods))
+    words = jax.random.bits(key, (1 + n_players + 2 * n_foods,), jnp.uint32)
+    player_words, place_words, level_words = jnp.split(words[1:], (n_players, n_players + n_foods))
+    player = _distinct(player_words, size * size)
+    food = _food_cells(place_words, player, size)
     level = 1 + (words[0] >> jnp.arange(n_players, dtype=jnp.uint32) & 1).astype(jnp.int32)
-    # Levels are independent of places, so giving them out after sorting changes nothing.
+    # Levels are independent of places, so giving them out after sorting the foods changes nothing.
     food_level = jnp.where(food < size * size, _food_levels(config, level, level_words), 0)
     return State(
-        position=_row_and_column(jnp.stack(players), size),
+        position=_row_and_column(player, size),
         level=level,
         food_position=_row_and_column(food, size),
         food_level=food_level,
@@ -52,7 +40,7 @@ def highest_food_level(config: LBFConfig, level: Int[Array, "N"]) -> Int[Array, 
     if config.max_food_level is not None:
         return jnp.int32(config.max_food_level)
     weakest = min(config.n_players, 2 if config.winner_take_all else 3)
-    # Levels are 1 or 2: of the weakest k players, as many have level 1 as there are level-1 players, up to k.
+    # Levels are 1 or 2: each player of level 1 among the weakest takes one off the most they could have.
     return 2 * weakest - jnp.minimum((level == 1).sum(), weakest)
 
 
@@ -63,32 +51,68 @@ def _food_levels(config: LBFConfig, level: Int[Array, "N"], words: UInt32[Array,
     return 1 + _below(words, highest)
 
 
-def _below(word: UInt32[Array, "..."], bound: Int[Array, ""]) -> Int[Array, "..."]:
-    """floor(word * bound / 2^32): uniform on 0..bound-1 to one part in 2^32, for bounds under 2^16."""
-    bound = bound.astype(jnp.uint32)
+def _below(word: UInt32[Array, "*K"], bound: int | Int[Array, ""]) -> Int[Array, "*K"]:
+    """floor(word * bound / 2^32): uniform on 0..bound-1 to one part in 2^32 / bound, for bounds under 2^16."""
+    bound = jnp.asarray(bound, jnp.uint32)
     return (((word >> 16) * bound + ((word & 0xFFFF) * bound >> 16)) >> 16).astype(jnp.int32)
 
 
-def _uniform_cell(free: Int[Array, "S"], word: UInt32[Array, ""]) -> Int[Array, ""]:
-    """A uniform cell among the set bits of `free`, as row * size + column."""
+def _distinct(words: UInt32[Array, "K"], bound: int) -> Int[Array, "K"]:
+    """The first K numbers of a uniform random order of 0..bound-1.
+
+    A Fisher-Yates shuffle that remembers only its swaps, so that it needs neither an array of that length nor a scatter.
+    """
+    swaps: list[tuple[Array, Array]] = []
+
+    def number_at(place: Array) -> Array:
+        number = place
+        for swapped, moved in swaps:
+            number = jnp.where(place == swapped, moved, number)
+        return number
+
+    chosen = []
+    for step in range(len(words)):
+        place = step + _below(words[step], bound - step)
+        chosen.append(number_at(place))
+        swaps.append((place, number_at(jnp.int32(step))))
+    return jnp.stack(chosen)
+
+
+def _food_cells(words: UInt32[Array, "F"], player: Int[Array, "N"], size: int) -> Int[Array, "F"]:
+    """Cells of the foods in row-major order; those without a place come last, with numbers past the board's cells."""
+    row = jnp.arange(size)
+    inside = jnp.where((row > 0) & (row < size - 1), jnp.uint32((1 << (size - 1)) - 2), jnp.uint32(0))
+    # Players stand on distinct cells, so adding their bits is the union.
+    taken = jnp.where(row[:, None] == player // size, jnp.uint32(1) << (player % size).astype(jnp.uint32), jnp.uint32(0)).sum(1)
+    free, cells = inside & ~taken, []
+    for index in range(len(words)):
+        food_row, food_column = _uniform_cell(words[index], free)
+        cells.append(jnp.where((free > 0).any(), food_row * size + food_column, size * size + index))
+        free &= ~_too_close(food_row, food_column, size)
+    return _sorted(jnp.stack(cells))
+
+
+def _uniform_cell(word: UInt32[Array, ""], free: UInt32[Array, "S"]) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """Row and column of a uniform set bit: skip full rows, then the bits before it; anything if there is none."""
     size = free.shape[0]
-    count = lax.population_count(free)
-    up_to = jnp.tril(jnp.ones((size, size), jnp.int32)) @ count
+    count = lax.population_count(free).astype(jnp.int32)
+    up_to = jnp.cumsum(count)
     nth = _below(word, up_to[-1])
-    full_rows = up_to <= nth
-    row = full_rows.sum()
-    nth -= jnp.where(full_rows, count, 0).sum()
-    bits = jnp.where(jnp.arange(size) == row, free, 0).sum()
-    up_to_column = lax.population_count(bits & ((2 << jnp.arange(size)) - 1))
-    return row * size + (up_to_column <= nth).sum()
+    skipped = up_to <= nth
+    row = skipped.sum()
+    nth -= jnp.where(skipped, count, 0).sum()
+    bits = jnp.where(jnp.arange(size) == row, free, 0).sum(dtype=jnp.uint32)
+    up_to_column = lax.population_count(bits & ((jnp.uint32(2) << jnp.arange(size, dtype=jnp.uint32)) - 1))
+    return row, (up_to_column.astype(jnp.int32) <= nth).sum()
 
 
-def _diamond(cell: Int[Array, ""], size: int, radius: int) -> Int[Array, "S"]:
-    """The cells within an L1 distance of `cell`, one bit mask per row."""
-    width = radius - jnp.abs(jnp.arange(size) - cell // size)
-    from_centre = jnp.arange(size)[:, None] - cell % size
-    inside = jnp.abs(from_centre) <= width
-    return jnp.where(inside, 1 << jnp.arange(size)[:, None], 0).sum(0)
+def _too_close(row: Int[Array, ""], column: Int[Array, ""], size: int) -> UInt32[Array, "S"]:
+    """The cells at L1 distance of at most 2, one bit mask per row."""
+    reach = 2 - jnp.abs(jnp.arange(size) - row)
+    run = (jnp.uint32(2) << (2 * jnp.maximum(reach, 0)).astype(jnp.uint32)) - 1
+    # Shifted two too far and back, since the leftmost bit of the run can lie off the board.
+    shifted = run << (column - reach + 2).astype(jnp.uint32) >> 2
+    return jnp.where(reach >= 0, shifted, 0)
 
 
 def _sorted(numbers: Int[Array, "F"]) -> Int[Array, "F"]:

@@ -1,0 +1,112 @@
+"""Generalised advantage estimation, one agent at a time. Time first, agents last: `[T, ..., N]`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float
+
+
+def td_errors(
+    reward: Float[Array, "T *B N"],
+    value: Float[Array, "T *B N"],
+    next_value: Float[Array, "T *B N"],
+    bootstrap: Bool[Array, "T *B"],
+    gamma: float | Float[Array, ""],
+) -> Float[Array, "T *B N"]:
+    """delta^i_t = r^i_t + gamma * V^i(successor of t) - V^i_t; the successor counts only where `bootstrap`.
+
+    next_value: the value of the true successor, before any reset. Where `bootstrap` is False it is never read.
+    """
+    gamma = jnp.asarray(gamma, reward.dtype)
+    return reward + gamma * jnp.where(bootstrap[..., None], next_value, 0) - value
+
+
+def gae(
+    reward: Float[Array, "T *B N"],
+    value: Float[Array, "T *B N"],
+    next_value: Float[Array, "T *B N"],
+    bootstrap: Bool[Array, "T *B"],
+    continues: Bool[Array, "T *B"],
+    gamma: float | Float[Array, ""],
+    lambda_: float | Float[Array, ""],
+) -> Float[Array, "T *B N"]:
+    """The advantage of every agent from its own reward and value.
+
+        delta^i_t = r^i_t + gamma * bootstrap_t * V^i(successor of t) - V^i_t
+        GAE^i_t   = delta^i_t + gamma * lambda * continues_t * GAE^i_{t+1}
+
+    The critic's target is `gae(...) + value`. For a team reward, pass it to every agent.
+
+    reward, value, next_value: per agent; next_value is the value of the true successor, before any reset.
+    bootstrap: not terminated.  continues: not (terminated or truncated). The end of the window needs no mark.
+    Steps after an `continues = False` may be padding: nothing in them reaches back past that step, not even NaN.
+
+    >>> one = jnp.ones((3, 1))
+    >>> gae(one, 0 * one, 0 * one, jnp.ones(3, bool), jnp.ones(3, bool), gamma=0.5, lambda_=1.0)[:, 0]
+    Array([1.75, 1.5 , 1.  ], dtype=float32)
+    """
+    reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
+    bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
+    require_fractions(gamma=gamma, lambda_=lambda_)
+    return _gae(reward, value, next_value, bootstrap, continues, gamma, lambda_)
+
+
+@jax.jit
+def _gae(reward, value, next_value, bootstrap, continues, gamma, lambda_):
+    delta = td_errors(reward, value, next_value, bootstrap, gamma)
+    return discounted_sums(delta, continues, gamma * lambda_)
+
+
+def discounted_sums(
+    signal: Float[Array, "T *B N"], continues: Bool[Array, "T *B"], decay: float | Float[Array, ""]
+) -> Float[Array, "T *B N"]:
+    """sum over t' >= t in the same episode of decay^(t' - t) * signal[t']."""
+    decay = jnp.asarray(decay, signal.dtype)
+
+    def step(later, inputs):
+        now, goes_on = inputs
+        total = now + jnp.where(goes_on[..., None], decay * later, 0)
+        return total, total
+
+    return lax.scan(step, jnp.zeros_like(signal[0]), (signal, continues), reverse=True)[1]
+
+
+def require_floats(**arrays: Any) -> list[Array]:
+    """The arrays as JAX arrays; a ValueError unless all are floats of one dtype and one shape [T, ..., N]."""
+    converted = {name: jnp.asarray(array) for name, array in arrays.items()}
+    first_name, first = next(iter(converted.items()))
+    if first.ndim < 2:
+        raise ValueError(f"{first_name} must have the shape [T, ..., N], got {first.shape}")
+    for name, array in converted.items():
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise ValueError(f"{name} must hold floats, got {array.dtype}")
+        if array.dtype != first.dtype:
+            raise ValueError(f"{name} is {array.dtype}, but {first_name} is {first.dtype}; use one dtype for both")
+        if array.shape != first.shape:
+            raise ValueError(f"{name} has the shape {array.shape}, but {first_name} has {first.shape}; they must agree")
+    return list(converted.values())
+
+
+def require_masks(per_agent: Float[Array, "T *B N"], **masks: Any) -> list[Bool[Array, "T *B"]]:
+    """The masks as JAX arrays; a ValueError unless they are Boolean, one entry per step, shared by the agents."""
+    converted = {name: jnp.asarray(mask) for name, mask in masks.items()}
+    for name, mask in converted.items():
+        if mask.dtype != jnp.bool_:
+            raise ValueError(f"{name} must be Boolean, got {mask.dtype}; use {name}.astype(bool)")
+        if mask.shape != per_agent.shape[:-1]:
+            raise ValueError(
+                f"{name} must have the shape {per_agent.shape[:-1]}, one entry per step for all agents, got {mask.shape}"
+            )
+    return list(converted.values())
+
+
+def require_fractions(**numbers: Any) -> None:
+    """A ValueError for anything but single numbers, and for numbers that are known now and outside [0, 1]."""
+    for name, number in numbers.items():
+        if jnp.ndim(number) != 0:
+            raise ValueError(f"{name} must be one number, got an array of shape {jnp.shape(number)}")
+        if not isinstance(number, Tracer) and not 0 <= float(number) <= 1:
+            raise ValueError(f"{name} must lie in [0, 1], got {float(number)}")

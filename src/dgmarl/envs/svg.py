@@ -68,11 +68,12 @@ def arrow(start: tuple[float, float], end: tuple[float, float], gap: float, colo
 
 
 def dependence_arrows(graph: object, centres: np.ndarray, gap: float) -> list[str]:
-    """One arrow from source to target per off-diagonal edge of `graph`; none if it is None."""
+    """One arrow from source to target per off-diagonal edge of `graph`, in a group that a page can hide; none if it is None."""
     if graph is None:
         return []
     edges = np.argwhere(np.asarray(graph, bool) & ~np.eye(len(centres), dtype=bool))
-    return [arrow(tuple(centres[source]), tuple(centres[target]), gap) for source, target in edges]
+    arrows = [arrow(tuple(centres[source]), tuple(centres[target]), gap) for source, target in edges]
+    return ['<g class="dependence">', *arrows, "</g>"]
 
 
 def _written(attributes: dict[str, object]) -> str:

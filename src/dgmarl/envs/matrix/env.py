@@ -1,0 +1,120 @@
+"""Two-player games with a common payoff, one matrix per situation.
+
+The payoff is split evenly, so that the sum over agents, the team goal, is the number in the matrix.
+"""
+
+import re
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from dgmarl.envs.base import Environment, EnvSpec, Outcome, View
+from dgmarl.envs.svg import agent_colour, circle, dependence_arrows, picture, rect, text
+from dgmarl.errors import UsageError
+
+OVER = -1
+
+
+class MatrixState(NamedTuple):
+    """Which matrix is being played (or was played last), and the last joint action."""
+
+    situation: Int[Array, ""]
+    action: Int[Array, "2"]
+    time: Int[Array, ""]
+
+
+class MatrixGame(Environment[MatrixState]):
+    """Play situation 0; `follow[s][a0][a1]` is the next situation, or OVER."""
+
+    def __init__(self, name: str, payoff: np.ndarray, follow: np.ndarray, horizon: int):
+        self.payoff, self.follow = np.asarray(payoff, np.float32), np.asarray(follow, np.int32)
+        n_situations, n_actions, _ = self.payoff.shape
+        self.spec = EnvSpec(f"matrix/{name}", 2, n_actions, n_situations, n_situations, horizon)
+
+    def reset(self, key: PRNGKeyArray) -> tuple[MatrixState, View]:
+        """Always situation 0: nothing is random here."""
+        state = MatrixState(jnp.int32(0), jnp.full(2, -1, jnp.int32), jnp.int32(0))
+        return state, self._view(state)
+
+    def step(self, key: PRNGKeyArray, state: MatrixState, action: Int[Array, "2"]) -> tuple[MatrixState, View, Outcome]:
+        """Pay what the matrix says, half to each, and go on to the next situation."""
+        cell = (state.situation, action[0], action[1])
+        payoff, following = jnp.asarray(self.payoff)[cell], jnp.asarray(self.follow)[cell]
+        over = following == OVER
+        state = MatrixState(jnp.where(over, state.situation, following), action.astype(jnp.int32), state.time + 1)
+        outcome = Outcome(jnp.full(2, payoff / 2), over, jnp.bool_(False), {"payoff": payoff})
+        return state, self._view(state), outcome
+
+    def _view(self, state: MatrixState) -> View:
+        seen = (jnp.arange(self.spec.state_size) == state.situation).astype(jnp.float32)
+        return View(
+            obs=jnp.broadcast_to(seen, (2, self.spec.obs_size)),
+            state=seen,
+            avail=jnp.ones((2, self.spec.n_actions), bool),
+            alive=jnp.ones(2, bool),
+        )
+
+    def oracle_graph(self, state: MatrixState) -> Bool[Array, "2 2"]:
+        """Each action counts for both: the payoff is common."""
+        return jnp.ones((2, 2), bool)
+
+    def local_state(self, state: MatrixState) -> Float[Array, "2 1"]:
+        """The situation, which both share."""
+        return jnp.full((2, 1), state.situation, jnp.float32)
+
+    def draw(self, state: MatrixState, graph: Bool[Array, "2 2"] | None = None) -> str:
+        """The payoff matrix of the present situation with the last joint action marked."""
+        return _draw(self, state, graph)
+
+
+def climbing() -> MatrixGame:
+    """The climbing game: the best joint action (0, 0) is ringed by penalties; a safe (2, 2) lures away from it."""
+    return _one_shot("climbing", np.array([[11, -30, 0], [-30, 7, 6], [0, 0, 5]]))
+
+
+def penalty(k: float) -> MatrixGame:
+    """The penalty game: two optima at (0, 2) and (2, 0), and -k for those who guess different ones."""
+    return _one_shot(f"penalty-{k:g}", np.array([[-k, 0, 10], [0, 2, 0], [10, 0, -k]]))
+
+
+def two_step() -> MatrixGame:
+    """Agent 0 chooses between a safe game that pays 7 and a risky one that pays 8 to those who both play 1."""
+    payoff = np.array([[[0, 0], [0, 0]], [[7, 7], [7, 7]], [[0, 1], [1, 8]]])
+    follow = np.array([[[1, 1], [2, 2]], np.full((2, 2), OVER), np.full((2, 2), OVER)])
+    return MatrixGame("two-step", payoff, follow, horizon=2)
+
+
+def parse_matrix_game(text_: str) -> MatrixGame:
+    """The game named after `matrix/`."""
+    if text_ == "climbing":
+        return climbing()
+    if text_ == "two-step":
+        return two_step()
+    match = re.fullmatch(r"penalty-(\d+(?:\.\d+)?)", text_)
+    if match:
+        return penalty(float(match[1]))
+    raise UsageError(
+        f"matrix/{text_} is not a known game: choose matrix/climbing, matrix/two-step or matrix/penalty-K, K >= 0."
+    )
+
+
+def _one_shot(name: str, payoff: np.ndarray) -> MatrixGame:
+    return MatrixGame(name, payoff[None], np.full((1, *payoff.shape), OVER), horizon=1)
+
+
+def _draw(game: MatrixGame, state: MatrixState, graph: object) -> str:
+    size, cell = game.spec.n_actions, 90.0
+    situation, (row, column) = int(state.situation), np.asarray(state.action)
+    shapes = [rect(0, 0, cell * (size + 1), cell * (size + 1), "#fbfaf7")]
+    for a in range(size):
+        shapes.append(text(cell * 0.5, cell * (a + 1.5), f"a⁰ = {a}", 18, agent_colour(0)))
+        shapes.append(text(cell * (a + 1.5), cell * 0.5, f"a¹ = {a}", 18, agent_colour(1)))
+        for b in range(size):
+            fill = "#ffe9a8" if (a, b) == (row, column) else "#fff"
+            shapes.append(rect(cell * (b + 1), cell * (a + 1), cell, cell, fill, stroke="#bbb"))
+            shapes.append(text(cell * (b + 1.5), cell * (a + 1.5), f"{game.payoff[situation, a, b]:g}", 24))
+    shapes += [circle(cell * 0.25, cell * 0.65, 8, agent_colour(0)), circle(cell * 0.65, cell * 0.25, 8, agent_colour(1))]
+    shapes += dependence_arrows(graph, np.array([[0.25, 0.65], [0.65, 0.25]]) * cell, 10)
+    return picture(cell * (size + 1), cell * (size + 1), shapes, f"{game.spec.name}, situation {situation}")

@@ -1,0 +1,140 @@
+"""Environments by id: `lbf/10x10-3p-3f`, `star-spread/10`, `matrix/climbing`, `module:Class`, `file.py:Class`."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dgmarl.config import override, suggest
+from dgmarl.envs.base import Environment
+from dgmarl.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of environments that share a prefix."""
+
+    make: Callable[[str, dict[str, Any]], Environment]
+    """From the text after the slash and the options to an environment."""
+    grammar: str
+    """What may stand after the slash, for people."""
+    about: str
+    """One line for the table of `dgmarl envs`."""
+    examples: tuple[str, ...]
+    """Ids that the contract test runs and the table shows."""
+
+
+def make_env(env_id: str, **options: Any) -> Environment:
+    """The environment with this id. `options` change fields of its configuration, for example `noise=0`."""
+    family, slash, rest = env_id.partition("/")
+    if slash and family in FAMILIES:
+        return FAMILIES[family].make(rest, options)
+    if ":" in env_id:
+        return _custom(env_id, options)
+    names = [example for entry in FAMILIES.values() for example in entry.examples]
+    ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class or file.py:Class."
+    hint = suggest(env_id, names) if slash else ways
+    raise UsageError(f"{env_id!r} is not a known environment (`dgmarl envs` lists them); {hint if '?' in hint else ways}")
+
+
+def _make_lbf(text: str, options: dict[str, Any]) -> Environment:
+    from dgmarl.envs.lbf import LevelBasedForaging, parse
+
+    return LevelBasedForaging(override(parse(text), options))
+
+
+def _make_star_spread(text: str, options: dict[str, Any]) -> Environment:
+    from dgmarl.envs.star_spread import StarSpread, StarSpreadConfig
+
+    if not text.isdecimal():
+        raise UsageError(f"star-spread/{text} needs a number of agents after the slash, for example star-spread/10.")
+    return StarSpread(override(StarSpreadConfig(n_agents=int(text)), options))
+
+
+def _make_matrix(text: str, options: dict[str, Any]) -> Environment:
+    from dgmarl.envs.matrix import parse_matrix_game
+
+    if options:
+        raise UsageError(f"matrix/{text} was given the option {next(iter(options))}, but matrix games have none: leave it out.")
+    return parse_matrix_game(text)
+
+
+def _custom(env_id: str, options: dict[str, Any]) -> Environment:
+    """`module:Class` or `file.py:Class`; the class is called with the options."""
+    place, _, name = env_id.rpartition(":")
+    found = getattr(_load_module(place, env_id), name, None)
+    if found is None:
+        raise UsageError(f"{env_id!r}: {place} has no {name}; name a class or function that returns an Environment.")
+    try:
+        env = found(**options)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{env_id!r} could not be made: {name}({_written(options)}) raised {_sentence(error)}.") from error
+    if not isinstance(env, Environment):
+        raise UsageError(f"{env_id!r} is a {type(env).__name__}, but must be a subclass of dgmarl.Environment.")
+    return env
+
+
+def _load_module(place: str, env_id: str) -> Any:
+    try:
+        if not place.endswith(".py"):
+            return importlib.import_module(place)
+        path = Path(place)
+        if not path.is_file():
+            raise UsageError(f"{env_id!r}: there is no file {place}; check the path.")
+        spec = importlib.util.spec_from_file_location(f"dgmarl_user_{path.stem}", path)
+        if spec is None or spec.loader is None:
+            raise UsageError(f"{env_id!r}: {place} cannot be loaded as Python; check the file.")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses and NamedTuples look their module up by name
+        spec.loader.exec_module(module)
+        return module
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{env_id!r}: importing {place} failed with {_sentence(error)}.") from error
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".")
+
+
+def _written(options: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+
+FAMILIES: dict[str, Family] = {
+    "lbf": Family(
+        _make_lbf,
+        "[2s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen]",
+        "Level-Based Foraging: food that often takes several to lift",
+        (
+            "lbf/10x10-3p-3f",
+            "lbf/15x15-3p-4f",
+            "lbf/15x15-4p-3f",
+            "lbf/8x8-2p-4f-coop",
+            "lbf/10x10-2p-3f-coop",
+            "lbf/15x15-3p-4f-coop",
+            "lbf/8x8-2p-2f-coop-shared",
+            "lbf/2s-8x8-3p-2f-wta",
+            "lbf/grid-2s-6x6-2p-2f-pen",
+            "lbf/Foraging-8x8-2p-3f-v3",
+        ),
+    ),
+    "star-spread": Family(
+        _make_star_spread,
+        "{N}",
+        "Star-Spread: leaves cover landmarks, the hub is paid for it; the graph is known",
+        ("star-spread/2", "star-spread/5", "star-spread/10", "star-spread/40"),
+    ),
+    "matrix": Family(
+        _make_matrix,
+        "climbing | penalty-{K} | two-step",
+        "Matrix games, small enough to check by hand",
+        ("matrix/climbing", "matrix/penalty-50", "matrix/two-step"),
+    ),
+}

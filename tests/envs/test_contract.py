@@ -1,0 +1,171 @@
+"""One contract test over every registered environment, and the checker against environments broken on purpose."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dgmarl.envs.base import Environment, EnvSpec, NotOfferedError, Outcome, View
+from dgmarl.envs.checker import check_env
+from dgmarl.envs.registry import FAMILIES, make_env
+
+IDS = [example for family in FAMILIES.values() for example in family.examples]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_every_registered_environment_keeps_the_contract(env_id):
+    env = make_env(env_id)
+    assert [finding.sentence for finding in check_env(env) if finding.kind == "violation"] == []
+    assert all(env.offers(method) for method in ("oracle_graph", "local_state", "draw"))
+
+
+class Counter(Environment[jax.Array]):
+    """The smallest honest environment: count to five. Each test breaks one thing of it."""
+
+    def __init__(self):
+        self.spec = EnvSpec("counter", 2, 3, 1, 1, 5)
+
+    def reset(self, key):
+        state = jnp.int32(0)
+        return state, self.view(state)
+
+    def step(self, key, state, action):
+        state = state + 1
+        reward = jnp.where(action == 0, 1.0, 0.0)
+        return state, self.view(state), Outcome(reward, jnp.bool_(False), state >= 5, {})
+
+    def view(self, state):
+        seen = state.astype(jnp.float32)[None]
+        return View(jnp.stack([seen, seen]), seen, jnp.ones((2, 3), bool), jnp.ones(2, bool))
+
+
+def test_the_smallest_environment_passes_and_says_what_it_does_not_offer():
+    findings = check_env(Counter())
+    assert {finding.kind for finding in findings} == {"note"}
+    with pytest.raises(NotOfferedError, match="counter does not offer oracle_graph"):
+        Counter().oracle_graph(jnp.int32(0))
+
+
+class BadSpec(Counter):
+    def __init__(self):
+        self.spec = EnvSpec("counter", 0, 3, 1, 1, 5)
+
+
+class WrongShape(Counter):
+    def view(self, state):
+        return super().view(state)._replace(obs=jnp.zeros((2, 7)))
+
+
+class WrongDtype(Counter):
+    def view(self, state):
+        return super().view(state)._replace(avail=jnp.ones((2, 3)))
+
+
+class TeamReward(Counter):
+    def step(self, key, state, action):
+        state, view, outcome = super().step(key, state, action)
+        return state, view, outcome._replace(reward=outcome.reward.sum())
+
+
+class ChangingState(Counter):
+    def step(self, key, state, action):
+        state, view, outcome = super().step(key, state, action)
+        return state.astype(jnp.float32), view, outcome
+
+
+class PythonBranch(Counter):
+    def step(self, key, state, action):
+        if state > 3:
+            state = state - 1
+        return super().step(key, state, action)
+
+
+class OwnRandomness(Counter):
+    def step(self, key, state, action):
+        state, view, outcome = super().step(key, state, action)
+        return state, view, outcome._replace(reward=jnp.asarray(np.random.default_rng().random(2), jnp.float32))
+
+
+class SideEffect(Counter):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def step(self, key, state, action):
+        self.calls += 1
+        return super().step(key, state, action)
+
+
+class NotANumber(Counter):
+    def view(self, state):
+        view = super().view(state)
+        return view._replace(obs=jnp.where(state == 3, jnp.nan, view.obs))
+
+
+class NoWayOut(Counter):
+    def view(self, state):
+        return super().view(state)._replace(avail=jnp.ones((2, 3), bool).at[1].set(state != 2))
+
+
+class BothEnds(Counter):
+    def step(self, key, state, action):
+        state, view, outcome = super().step(key, state, action)
+        return state, view, outcome._replace(terminated=outcome.truncated)
+
+
+class NeverEnds(Counter):
+    def step(self, key, state, action):
+        state, view, outcome = super().step(key, state, action)
+        return state, view, outcome._replace(truncated=jnp.bool_(False))
+
+
+class NoSelfLoops(Counter):
+    def oracle_graph(self, state):
+        return jnp.zeros((2, 2), bool)
+
+
+class NoPicture(Counter):
+    def draw(self, state, graph=None):
+        return "a picture"
+
+
+class Tuple(Counter):
+    def reset(self, key):
+        return jnp.int32(0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (BadSpec, "`spec.n_agents` is 0"),
+        (WrongShape, "view.obs is [2, 7] float32, but must be [2, 1]"),
+        (WrongDtype, "view.avail is [2, 3] float32"),
+        (TeamReward, "one reward per agent"),
+        (ChangingState, "from [] int32 to [] float32"),
+        (PythonBranch, "cannot be traced by jit"),
+        (OwnRandomness, "two different results for the same key"),
+        (SideEffect, "changes self.calls"),
+        (NotANumber, "obs is NaN or infinite at step 3"),
+        (NoWayOut, "agent 1 is alive at step 2, but has no available action"),
+        (BothEnds, "terminated and truncated at once"),
+        (NeverEnds, "still runs after spec.horizon = 5"),
+        (NoSelfLoops, "lacks self-loops"),
+        (NoPicture, "SVG"),
+        (Tuple, "must return (state, view)"),
+    ],
+)
+def test_each_violation_is_named_in_a_sentence(broken, words):
+    sentences = [finding.sentence for finding in check_env(broken()) if finding.kind == "violation"]
+    assert any(words in sentence for sentence in sentences), sentences
+    assert all("\n" not in sentence for sentence in sentences)
+
+
+class PaidDead(Counter):
+    def view(self, state):
+        return super().view(state)._replace(alive=jnp.array([True, False]))
+
+
+def test_rewards_to_dead_agents_are_a_note():
+    assert ("note", True) in {
+        (finding.kind, "dead agents receive rewards" in finding.sentence) for finding in check_env(PaidDead())
+    }

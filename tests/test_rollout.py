@@ -1,0 +1,68 @@
+"""Automatic resets: fresh states under their own law, the view before the reset kept, nobody else touched."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dgmarl import make_env
+from dgmarl.envs.base import View
+from dgmarl.rollout import random_actions, record_episodes, reset_where, step_and_reset
+
+
+def views(avail):
+    return View(jnp.zeros(0), jnp.zeros(0), jnp.asarray(avail), jnp.ones(0, bool))
+
+
+def test_random_actions_are_uniform_over_what_is_available():
+    avail = np.array([[True, False, True, True], [False, True, False, False]])
+    drawn = np.asarray(random_actions(jax.random.key(0), views(np.broadcast_to(avail, (6000, 2, 4)))))
+    shares = np.bincount(drawn[:, 0], minlength=4) / 6000
+    np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.03)
+    assert (drawn[:, 1] == 1).all()
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 16, None])
+def test_only_finished_environments_are_replaced_each_by_its_own_fresh_state(chunk):
+    env = make_env("star-spread/3")
+    state, view = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 16))
+    done = jnp.arange(16) % 3 == 0
+    fresh, fresh_view = reset_where(env, jax.random.key(1), done, state, view, chunk)
+    changed = np.asarray((fresh.position != state.position).all(axis=(1, 2)))
+    np.testing.assert_array_equal(changed, done)
+    np.testing.assert_array_equal(np.asarray(fresh_view.state[:, :6]), np.asarray(fresh.position).reshape(16, 6))
+    replaced = np.asarray(fresh.position)[np.asarray(done)].reshape(int(done.sum()), -1)
+    assert len(np.unique(replaced, axis=0)) == len(replaced)
+
+
+def test_the_law_of_a_reset_does_not_depend_on_the_chunk():
+    from scipy.stats import ks_2samp
+
+    env = make_env("star-spread/2")
+    state, view = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 4000))
+    drawn = [
+        np.asarray(jax.jit(lambda key, c=chunk: reset_where(env, key, jnp.ones(4000, bool), state, view, c))(key)[0].position)
+        for chunk, key in ((64, jax.random.key(1)), (4000, jax.random.key(2)))
+    ]
+    assert ks_2samp(drawn[0].ravel(), drawn[1].ravel()).pvalue > 0.001
+
+
+def test_the_true_successor_is_kept_beside_the_view_after_the_reset():
+    env = make_env("star-spread/3", horizon=2)
+    state, _ = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 4))
+    action = jnp.zeros((4, 3), jnp.int32)
+    first = step_and_reset(env, jax.random.key(1), state, action)
+    np.testing.assert_array_equal(first.view.obs, first.next_view.obs)
+    second = step_and_reset(env, jax.random.key(2), first.state, action)
+    assert bool(second.outcome.truncated.all())
+    np.testing.assert_array_equal(second.next_view.state[:, :6], np.asarray(first.state.position).reshape(4, 6))
+    assert not np.allclose(second.view.state[:, :6], second.next_view.state[:, :6])
+    np.testing.assert_array_equal(second.state.time, 0)
+
+
+def test_recorded_episodes_stand_still_after_their_end():
+    recording = record_episodes(make_env("matrix/two-step"), random_actions, jax.random.key(0), 5)
+    np.testing.assert_array_equal(recording.length, 2)
+    assert bool(recording.terminated.all())
+    short = record_episodes(make_env("star-spread/2", horizon=7), random_actions, jax.random.key(0), 2)
+    np.testing.assert_array_equal(short.last_state.time, 7)

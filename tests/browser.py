@@ -28,20 +28,10 @@ class Browser:
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
 
-        def pipes_to_3_and_4() -> None:
-            # Chromium reads commands from descriptor 3 and answers on 4; copy away from both before assigning them.
-            read, write = os.dup(theirs_in), os.dup(theirs_out)
-            high_read, high_write = os.dup2(read, 63), os.dup2(write, 64)
-            os.dup2(high_read, 3)
-            os.dup2(high_write, 4)
-
-        command = [CHROMIUM, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
-        self._process = subprocess.Popen(
-            command,
-            preexec_fn=pipes_to_3_and_4,
-            close_fds=False,
-            stderr=subprocess.DEVNULL,
-        )
+        # Chromium reads commands from descriptor 3 and answers on 4; the shell puts our pipes there.
+        plumbing = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
+        command = ["sh", "-c", plumbing, "sh", CHROMIUM, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
+        self._process = subprocess.Popen(command, pass_fds=(theirs_in, theirs_out), stderr=subprocess.DEVNULL)
         os.close(theirs_in)
         os.close(theirs_out)
         self._read, self._write, self._buffer, self._count = ours_in, ours_out, b"", 0

@@ -7,7 +7,7 @@ import pytest
 
 from dgmarl import make_env
 from dgmarl.envs.base import View
-from dgmarl.rollout import random_actions, record_episodes, reset_where, step_and_reset
+from dgmarl.rollout import act_randomly, random_actions, record_episodes, reset_where, step_and_reset
 
 
 def views(avail):
@@ -61,8 +61,8 @@ def test_the_true_successor_is_kept_beside_the_view_after_the_reset():
 
 
 def test_recorded_episodes_stand_still_after_their_end():
-    recording = record_episodes(make_env("matrix/two-step"), random_actions, jax.random.key(0), 5)
+    recording = record_episodes(make_env("matrix/two-step"), act_randomly, jax.random.key(0), 5)
     np.testing.assert_array_equal(recording.length, 2)
     assert bool(recording.terminated.all())
-    short = record_episodes(make_env("star-spread/2", horizon=7), random_actions, jax.random.key(0), 2)
+    short = record_episodes(make_env("star-spread/2", horizon=7), act_randomly, jax.random.key(0), 2)
     np.testing.assert_array_equal(short.last_state.time, 7)

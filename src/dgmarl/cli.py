@@ -116,14 +116,14 @@ class Watch:
         from dgmarl.envs.checker import check_env
         from dgmarl.envs.registry import make_env
         from dgmarl.report.replay import replay_page
-        from dgmarl.rollout import random_actions, record_episodes
+        from dgmarl.rollout import act_randomly, record_episodes
 
         env = make_env(self.env, **parse_assignments(self.set))
         for finding in check_env(env, self.seed):
             if finding.kind == "violation":
                 raise UsageError(f"{self.env} breaks the environment contract: {finding.sentence}")
         with _status(f"playing {self.episodes} episodes of {self.env}"):
-            recording = record_episodes(env, random_actions, jax.random.key(self.seed), self.episodes)
+            recording = record_episodes(env, act_randomly, jax.random.key(self.seed), self.episodes)
             page = replay_page(env, recording, self.policy)
         write_atomic(self.out, page)
         print(f"Open {self.out.absolute().as_uri()}")
@@ -185,8 +185,8 @@ def _run(arguments: list[str]) -> int:
     command = COMMANDS[name]
     rest, config = _take_option(rest, "--config")
     rest, save = _take_option(rest, "--save-config")
-    default = None if config is None else build(command, read_yaml(config))
-    parsed = tyro.cli(command, prog=f"dgmarl {name}", args=rest, default=default, description=_describe(command))
+    given = {} if config is None else {"default": build(command, read_yaml(config))}
+    parsed = tyro.cli(command, prog=f"dgmarl {name}", args=rest, description=_describe(command), **given)
     if save is not None:
         write_yaml(save, parsed)
     return parsed.run()

@@ -1,4 +1,4 @@
-"""Playing environments: random actions, automatic resets, recorded episodes.
+"""Playing environments: batches for learning, evaluation, recorded episodes, automatic resets.
 
 An environment never resets by itself. Here finished ones are replaced by fresh ones, and the view before the reset, which
 bootstrapping and graph inference need, is handed on beside the view after it.
@@ -13,7 +13,126 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.envs.base import Environment, Outcome, View
 
-Act = Callable[[PRNGKeyArray, View], Int[Array, "*B N"]]
+Memory = Any
+Act = Callable[[PRNGKeyArray, View, Memory, Bool[Array, "B"]], tuple[Int[Array, "B N"], Float[Array, "B N"], Memory]]
+"""From a key, the views of B environments, the policy's memory and whether an episode starts: actions, their log
+probabilities, and the memory after."""
+
+
+class Play(NamedTuple):
+    """Where B environments stand between two steps."""
+
+    state: Any
+    view: View
+    memory: Memory
+    starts: Bool[Array, "B"]
+    """The next step is the first of an episode: recurrent state is cleared there."""
+
+
+class Batch(NamedTuple):
+    """T steps of B environments, time first: `[T, B, ...]`."""
+
+    view: View
+    next_view: View
+    """The true successor, before any reset: what bootstrapping and graph inference look at."""
+    action: Int[Array, "T B N"]
+    log_prob: Float[Array, "T B N"]
+    reward: Float[Array, "T B N"]
+    terminated: Bool[Array, "T B"]
+    truncated: Bool[Array, "T B"]
+    valid: Bool[Array, "T B"]
+    """The step really happened; False after the end of an episode that is not followed by another."""
+    starts: Bool[Array, "T B"]
+    memory: Memory
+    """The policy's memory before the first step, [B, ...]."""
+    extras: dict[str, Any]
+    """What a graph source asked for: `oracle` graphs, environment `states`, step `keys`."""
+
+    @property
+    def bootstrap(self) -> Bool[Array, "T B"]:
+        """A value follows this step."""
+        return ~self.terminated
+
+    @property
+    def continues(self) -> Bool[Array, "T B"]:
+        """The next step belongs to the same episode; advantages and paths are cut where it does not."""
+        return ~(self.terminated | self.truncated)
+
+
+def start_play(env: Environment, key: PRNGKeyArray, memory: Memory, n_envs: int) -> Play:
+    """B fresh episodes."""
+    state, view = jax.vmap(env.reset)(jax.random.split(key, n_envs))
+    return Play(state, view, memory, jnp.ones(n_envs, bool))
+
+
+def collect(
+    env: Environment, act: Act, play: Play, key: PRNGKeyArray, length: int, needs: frozenset[str], reset: bool
+) -> tuple[Play, Batch]:
+    """Play on for `length` steps. With `reset`, a new episode follows an ended one; without, it stands still, not valid."""
+    memory = play.memory
+
+    def one_step(carry: tuple[Play, Bool[Array, "B"]], key: PRNGKeyArray) -> tuple[Any, Batch]:
+        play, running = carry
+        act_key, step_key, reset_key = jax.random.split(key, 3)
+        action, log_prob, memory = act(act_key, play.view, play.memory, play.starts)
+        keys = jax.random.split(step_key, running.shape[0])
+        state, next_view, outcome = jax.vmap(env.step)(keys, play.state, action)
+        terminated, truncated = outcome.terminated & running, outcome.truncated & running
+        done = terminated | truncated
+        if reset:
+            state, view = reset_where(env, reset_key, done, state, next_view)
+        else:
+            running_next = running & ~done
+            state, view = _where(running, (state, next_view), (play.state, play.view))
+        extras = {
+            name: value
+            for name, value in {
+                "oracle": jax.vmap(env.oracle_graph)(play.state) if "oracle" in needs else None,
+                "states": play.state,
+                "keys": keys,
+            }.items()
+            if name in needs
+        }
+        reward = jnp.where(running[:, None], outcome.reward, 0)
+        step = Batch(play.view, next_view, action, log_prob, reward, terminated, truncated, running, play.starts, None, extras)
+        return (Play(state, view, memory, done), running if reset else running_next), step
+
+    carry = (play, jnp.ones(play.starts.shape, bool))
+    (play, _), batch = jax.lax.scan(one_step, carry, jax.random.split(key, length))
+    return play, batch._replace(memory=memory)
+
+
+class Evaluation(NamedTuple):
+    """Whole episodes, played once each."""
+
+    returns: Float[Array, "E"]
+    """Summed over agents and steps, raw rewards: the same measure however a policy was trained."""
+    lengths: Int[Array, "E"]
+
+
+def evaluate(env: Environment, act: Act, key: PRNGKeyArray, memory: Memory, n_episodes: int) -> Evaluation:
+    """Play `n_episodes` side by side until the last has ended."""
+    reset_key, play_key = jax.random.split(key)
+    play = start_play(env, reset_key, memory, n_episodes)
+
+    def one_step(carry: Any) -> Any:
+        play, key, running, so_far = carry
+        key, act_key, step_key = jax.random.split(key, 3)
+        action, _, memory = act(act_key, play.view, play.memory, play.starts)
+        state, view, outcome = jax.vmap(env.step)(jax.random.split(step_key, n_episodes), play.state, action)
+        so_far = Evaluation(so_far.returns + jnp.where(running, outcome.reward.sum(axis=-1), 0), so_far.lengths + running)
+        running = running & ~(outcome.terminated | outcome.truncated)
+        return Play(state, view, memory, jnp.zeros(n_episodes, bool)), key, running, so_far
+
+    nothing = Evaluation(jnp.zeros(n_episodes), jnp.zeros(n_episodes, jnp.int32))
+    carry = (play, play_key, jnp.ones(n_episodes, bool), nothing)
+    return jax.lax.while_loop(lambda carry: carry[2].any(), one_step, carry)[-1]
+
+
+def act_randomly(key: PRNGKeyArray, view: View, memory: Memory, starts: Bool[Array, "B"]) -> tuple[Any, Any, Memory]:
+    """The policy that knows nothing."""
+    action = random_actions(key, view)
+    return action, -jnp.log(view.avail.sum(axis=-1).astype(jnp.float32)), memory
 
 
 def random_actions(key: PRNGKeyArray, view: View) -> Int[Array, "*B N"]:
@@ -68,7 +187,7 @@ def reset_where(
         served = waiting & (place < chunk)
         # The k-th waiting environment takes the k-th fresh state.
         source = jnp.where(served, place, 0)
-        current = jax.tree.map(lambda new, old: jnp.where(_expand(served, old), new[source], old), fresh, current)
+        current = _where(served, jax.tree.map(lambda leaf: leaf[source], fresh), current)
         return round_ + 1, waiting & ~served, current
 
     _, _, (state, view) = jax.lax.while_loop(some_wait, serve, (jnp.int32(0), done, (state, view)))
@@ -87,31 +206,26 @@ class Recording(NamedTuple):
     terminated: Bool[Array, "E"]
 
 
-def record_episodes(env: Environment, act: Act, key: PRNGKeyArray, n_episodes: int) -> Recording:
+def record_episodes(env: Environment, act: Act, key: PRNGKeyArray, n_episodes: int, memory: Memory = None) -> Recording:
     """Play `n_episodes` to their end, each with its oracle graphs where the environment offers them."""
+    needs = frozenset({"states", "oracle"} if env.offers("oracle_graph") else {"states"})
 
-    def one_episode(key: PRNGKeyArray) -> Recording:
+    @jax.jit
+    def play(key: PRNGKeyArray) -> tuple[Play, Batch]:
         reset_key, play_key = jax.random.split(key)
-        state, view = env.reset(reset_key)
+        start = start_play(env, reset_key, memory, n_episodes)
+        return collect(env, act, start, play_key, env.spec.horizon, needs, reset=False)
 
-        def one_step(carry: tuple[Any, View, Bool[Array, ""]], key: PRNGKeyArray) -> tuple[Any, Any]:
-            state, view, running = carry
-            act_key, step_key = jax.random.split(key)
-            action = act(act_key, view)
-            graph = env.oracle_graph(state) if env.offers("oracle_graph") else None
-            after, next_view, outcome = env.step(step_key, state, action)
-            # A finished episode stands still, so that its last state is still there at the horizon.
-            after, next_view = jax.tree.map(lambda new, old: jnp.where(running, new, old), (after, next_view), (state, view))
-            done = outcome.terminated | outcome.truncated
-            record = (state, action, jnp.where(running, outcome.reward, 0), graph, running, outcome.terminated & running)
-            return (after, next_view, running & ~done), record
+    last, batch = play(key)
+    by_episode = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (batch.extras, batch.action, batch.reward))
+    extras, action, reward = by_episode
+    ended = batch.terminated.any(axis=0)
+    return Recording(extras["states"], last.state, action, reward, extras.get("oracle"), batch.valid.sum(axis=0), ended)
 
-        keys = jax.random.split(play_key, env.spec.horizon)
-        (last, _, _), record = jax.lax.scan(one_step, (state, view, jnp.bool_(True)), keys)
-        states, actions, rewards, graphs, running, terminated = record
-        return Recording(states, last, actions, rewards, graphs, running.sum(), terminated.any())
 
-    return jax.jit(jax.vmap(one_episode))(jax.random.split(key, n_episodes))
+def _where(mask: Bool[Array, "B"], new: Any, old: Any) -> Any:
+    """`new` where the mask holds, leaf by leaf."""
+    return jax.tree.map(lambda new, old: jnp.where(_expand(mask, old), new, old), new, old)
 
 
 def _expand(mask: Bool[Array, "B"], like: Array) -> Bool[Array, "..."]:

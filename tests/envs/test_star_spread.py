@@ -88,9 +88,9 @@ def test_crowds_take_smaller_steps(n, size):
 
 def test_random_play_earns_what_an_independent_simulation_earned():
     """Mean episode sums of 200 noise-free random episodes with N = 5: hub -115, leaves -76."""
-    from dgmarl.rollout import random_actions, record_episodes
+    from dgmarl.rollout import act_randomly, record_episodes
 
-    recording = record_episodes(make_env("star-spread/5", noise=0), random_actions, jax.random.key(3), 200)
+    recording = record_episodes(make_env("star-spread/5", noise=0), act_randomly, jax.random.key(3), 200)
     sums = np.asarray(recording.reward.sum(axis=1))
     assert sums[:, 0].mean() == pytest.approx(-115, abs=5)
     assert sums[:, 1:].sum(axis=1).mean() == pytest.approx(-76, abs=5)

@@ -6,7 +6,7 @@ import pytest
 from dgmarl import make_env
 from dgmarl.report.html import page
 from dgmarl.report.replay import replay_page
-from dgmarl.rollout import random_actions, record_episodes
+from dgmarl.rollout import act_randomly, record_episodes
 
 pytestmark = pytest.mark.browser
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory):
     env = make_env("star-spread/4", horizon=12)
-    recording = record_episodes(env, random_actions, jax.random.key(0), 2)
+    recording = record_episodes(env, act_randomly, jax.random.key(0), 2)
     path = tmp_path_factory.mktemp("replay") / "page.html"
     path.write_text(replay_page(env, recording, "random"))
     return path, recording

@@ -135,12 +135,12 @@ def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
         )
     state, view = first
     action = random_actions(key, view)
-    outcomes = [env.step(key, state, action) for _ in range(2)]
-    if not _equal(*outcomes):
+    once, again = env.step(key, state, action), env.step(key, state, action)
+    if not _equal(once, again):
         yield _violation(
             "step gives two different results for the same key, state and action: draw all randomness from the key."
         )
-    elif not _equal(outcomes[0], jax.jit(env.step)(key, state, action), tolerance=1e-4):
+    elif not _equal(once, jax.jit(env.step)(key, state, action), tolerance=1e-4):
         yield _violation(
             "step gives another result under jit than without: a value is fixed while tracing; keep it in the state."
         )
@@ -170,7 +170,7 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
     else:
         yield Finding("note", "local_state is not offered: interventional graphs will compare observations instead.")
     if env.offers("draw"):
-        drawn = env.draw(state, np.eye(n, dtype=bool))
+        drawn = env.draw(state, jnp.eye(n, dtype=bool))
         if not isinstance(drawn, str) or not drawn.lstrip().startswith("<svg"):
             yield _violation("draw must return SVG text that starts with <svg.")
 
@@ -240,7 +240,7 @@ def _fingerprint(env: Environment) -> dict[str, str]:
 
 def _equal(first: Any, second: Any, tolerance: float = 0.0) -> bool:
     def same(a: Any, b: Any) -> bool:
-        if jnp.issubdtype(getattr(a, "dtype", None), jax.dtypes.prng_key):
+        if isinstance(a, jax.Array) and jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         return bool(np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True))
 

@@ -64,39 +64,43 @@ def _make_matrix(text: str, options: dict[str, Any]) -> Environment:
 
 def _custom(env_id: str, options: dict[str, Any]) -> Environment:
     """`module:Class` or `file.py:Class`; the class is called with the options."""
-    place, _, name = env_id.rpartition(":")
-    found = getattr(_load_module(place, env_id), name, None)
-    if found is None:
-        raise UsageError(f"{env_id!r}: {place} has no {name}; name a class or function that returns an Environment.")
+    found = load_object(env_id, "environment")
     try:
         env = found(**options)
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{env_id!r} could not be made: {name}({_written(options)}) raised {_sentence(error)}.") from error
+        call = f"{env_id.rpartition(':')[2]}({_written(options)})"
+        raise UsageError(f"{env_id!r} could not be made: {call} raised {_sentence(error)}.") from error
     if not isinstance(env, Environment):
         raise UsageError(f"{env_id!r} is a {type(env).__name__}, but must be a subclass of dgmarl.Environment.")
     return env
 
 
-def _load_module(place: str, env_id: str) -> Any:
+def load_object(text: str, what: str) -> Any:
+    """What `module:name` or `file.py:name` names; a UsageError that speaks of `what` if it cannot be had."""
+    place, _, name = text.rpartition(":")
     try:
-        if not place.endswith(".py"):
-            return importlib.import_module(place)
-        path = Path(place)
-        if not path.is_file():
-            raise UsageError(f"{env_id!r}: there is no file {place}; check the path.")
-        spec = importlib.util.spec_from_file_location(f"dgmarl_user_{path.stem}", path)
-        if spec is None or spec.loader is None:
-            raise UsageError(f"{env_id!r}: {place} cannot be loaded as Python; check the file.")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses and NamedTuples look their module up by name
-        spec.loader.exec_module(module)
-        return module
+        module = _load_file(Path(place), text) if place.endswith(".py") else importlib.import_module(place)
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{env_id!r}: importing {place} failed with {_sentence(error)}.") from error
+        raise UsageError(f"{text!r}: importing {place} failed with {_sentence(error)}.") from error
+    if not hasattr(module, name):
+        raise UsageError(f"{text!r}: {place} has no {name}; name a class or function that makes the {what}.")
+    return getattr(module, name)
+
+
+def _load_file(path: Path, text: str) -> Any:
+    if not path.is_file():
+        raise UsageError(f"{text!r}: there is no file {path}; check the path.")
+    spec = importlib.util.spec_from_file_location(f"dgmarl_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{text!r}: {path} cannot be loaded as Python; check the file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and NamedTuples look their module up by name
+    spec.loader.exec_module(module)
+    return module
 
 
 def _sentence(error: Exception) -> str:

@@ -1,0 +1,135 @@
+"""Policies and critics. Time first, agents before features: `[T, B, N, ...]`.
+
+One module each, for shared parameters or one set per agent.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from dgmarl.envs.base import EnvSpec, View
+from dgmarl.nets.layers import GRU, Linear
+
+UNAVAILABLE = -1e10
+
+CriticKind = Literal["agent", "central", "central-heads"]
+
+
+class Actor(nn.Module):
+    """Linear, ReLU, then a hidden layer or a GRU, then logits: the two networks of the paper differ in the middle only."""
+
+    n_actions: int
+    hidden: int
+    recurrent: bool
+    n_agents: int | None
+
+    @nn.compact
+    def __call__(self, memory: Array, obs: Array, starts: Array) -> tuple[Array, Array]:
+        """Memory after the last step, logits of each step."""
+        x = nn.relu(Linear(self.hidden, self.n_agents)(obs))
+        if self.recurrent:
+            memory, x = GRU(self.hidden)(memory, x, starts)
+        else:
+            x = nn.relu(Linear(self.hidden)(x))
+        return memory, Linear(self.n_actions)(x)
+
+
+class Critic(nn.Module):
+    """Never recurrent: Linear, ReLU, Linear, ReLU, Linear."""
+
+    hidden: int
+    n_outputs: int
+    n_agents: int | None
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """Values, [..., n_outputs]."""
+        x = nn.relu(Linear(self.hidden, self.n_agents)(x))
+        x = nn.relu(Linear(self.hidden)(x))
+        return Linear(self.n_outputs)(x)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The actor as pure functions of its parameters, shared by all agents or stacked, one set per agent."""
+
+    spec: EnvSpec
+    hidden: int
+    recurrent: bool
+    shared: bool
+
+    @property
+    def module(self) -> Actor:
+        """The network of one agent, or of all if they share it."""
+        return Actor(self.spec.n_actions, self.hidden, self.recurrent, self.spec.n_agents if self.shared else None)
+
+    def init(self, key: PRNGKeyArray) -> Any:
+        """Fresh parameters."""
+        view = jnp.zeros((1, self.spec.n_agents, self.spec.obs_size))
+        return _init(self.module, key, self.spec.n_agents, self.shared, self.memory(), view, jnp.zeros(view.shape[:-1], bool))
+
+    def memory(self, *batch: int) -> Float[Array, "*B N h"]:
+        """The recurrent state at the start of an episode; empty for a network without one."""
+        return jnp.zeros((*batch, self.spec.n_agents, self.hidden if self.recurrent else 0))
+
+    def log_probs(
+        self, params: Any, memory: Float[Array, "B N h"], view: View, starts: Bool[Array, "T B"]
+    ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
+        """log(pi + 1e-10) of every action at every step (the paper's code's form, finite where an action is unavailable)."""
+        starts = jnp.broadcast_to(starts[..., None], view.obs.shape[:-1])
+        memory, logits = _apply(self.module, self.shared, params, (memory, view.obs, starts), in_axes=(-2, -2, -1))
+        return memory, jnp.log(jax.nn.softmax(jnp.where(view.avail, logits, UNAVAILABLE)) + 1e-10)
+
+
+@dataclass(frozen=True)
+class Value:
+    """The critic as pure functions: `agent` sees one observation, `central` the state and who asks, `central-heads` the state
+    and answers for all agents at once."""
+
+    spec: EnvSpec
+    hidden: int
+    kind: CriticKind
+    shared: bool
+
+    @property
+    def module(self) -> Critic:
+        """The network of one agent, or of all if they share it."""
+        heads = self.kind == "central-heads"
+        return Critic(
+            self.hidden, self.spec.n_agents if heads else 1, self.spec.n_agents if self.shared and not heads else None
+        )
+
+    def init(self, key: PRNGKeyArray) -> Any:
+        """Fresh parameters."""
+        size = self.spec.obs_size if self.kind == "agent" else self.spec.state_size
+        return _init(self.module, key, self.spec.n_agents, self._one_set, jnp.zeros((self.spec.n_agents, size)))
+
+    def __call__(self, params: Any, view: View) -> Float[Array, "*B N"]:
+        """V^i for every agent i."""
+        if self.kind == "central-heads":
+            return self.module.apply(params, view.state)  # pyright: ignore[reportReturnType]
+        x = view.obs if self.kind == "agent" else view.state[..., None, :]
+        if not self._one_set:
+            x = jnp.broadcast_to(x, (*x.shape[:-2], self.spec.n_agents, x.shape[-1]))
+        return _apply(self.module, self._one_set, params, (x,), in_axes=(-2,))[..., 0]
+
+    @property
+    def _one_set(self) -> bool:
+        return self.shared or self.kind == "central-heads"
+
+
+def _init(module: nn.Module, key: PRNGKeyArray, n_agents: int, shared: bool, *example: Array) -> Any:
+    if shared:
+        return module.init(key, *example)
+    one_agent = [array[..., 0] if array.dtype == bool else array[..., 0, :] for array in example]
+    return jax.vmap(lambda key: module.init(key, *one_agent))(jax.random.split(key, n_agents))
+
+
+def _apply(module: nn.Module, shared: bool, params: Any, inputs: tuple[Array, ...], in_axes: tuple[int, ...]) -> Any:
+    if shared:
+        return module.apply(params, *inputs)
+    return jax.vmap(module.apply, in_axes=(0, *in_axes), out_axes=-2)(params, *inputs)

@@ -30,7 +30,7 @@ class Browser:
 
         # Chromium reads commands from descriptor 3 and answers on 4; the shell puts our pipes there.
         plumbing = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
-        command = ["sh", "-c", plumbing, "sh", CHROMIUM, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
+        command = ["bash", "-c", plumbing, "bash", CHROMIUM, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
         self._process = subprocess.Popen(command, pass_fds=(theirs_in, theirs_out), stderr=subprocess.DEVNULL)
         os.close(theirs_in)
         os.close(theirs_out)

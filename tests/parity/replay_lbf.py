@@ -6,35 +6,35 @@ field; eaten ones of the episode keep their slot with level 0, as in our state.
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dgmarl.envs.lbf import LBFConfig, LevelBasedForaging, State, parse
+from dgmarl.envs.lbf.observe import observe
 
 TOLERANCE = 1e-6
 
 
 def replay(recording: dict[str, np.ndarray]) -> tuple[int, list[str]]:
     """Number of transitions compared, and one line per difference. The oracle graph is compared where it has no ties."""
-    env = LevelBasedForaging(_config(recording))
+    config = _config(recording)
+    step, look = _compiled(config)
     length = recording["length"].astype(int)
     steps = recording["actions"].shape[1]
     happened = np.arange(steps) < length[:, None]
     exists = np.arange(steps + 1) <= length[:, None]
-    states = _states(recording, env.config)
+    states = _states(recording, config)
     before = jax.tree.map(lambda leaf: leaf[:, :-1], states)
 
-    after, view, outcome = _twice(lambda state, action: env.step(jax.random.key(0), state, action))(
-        before, recording["actions"].astype(np.int32)
-    )
-    seen = _twice(lambda state: (env._view(state).obs, env.valid_actions(state), env.oracle_graph(state)))(states)
-    arbitrary = _ties(recording["player_pos"].astype(int), env.config)
-    field = recording["field"].astype(int)
+    after, view, outcome = step(before, recording["actions"].astype(np.int32))
+    seen = look(states)
+    arbitrary = _ties(recording["player_pos"].astype(int), config)
     checks = [
         ("position", after.position, recording["player_pos"][:, 1:], happened),
-        ("field", _field(after, env.config), field[:, 1:], happened),
+        ("field", _field(after, config), recording["field"][:, 1:], happened),
         ("reward", outcome.reward, recording["rewards"], happened),
         ("terminated", outcome.terminated, recording["terminated"], happened),
         ("truncated", outcome.truncated, recording["truncated"], happened),
@@ -71,34 +71,39 @@ def _states(recording: dict[str, np.ndarray], config: LBFConfig) -> State:
         places[episode, : len(found)] = found
         levels[episode, :, : len(found)] = field[episode][:, found[:, 0], found[:, 1]]
 
-    def over_time(leaf: np.ndarray) -> np.ndarray:
-        return np.repeat(leaf[:, None], steps, axis=1)
+    def over_time(leaf: np.ndarray) -> jax.Array:
+        return jnp.repeat(leaf[:, None], steps, axis=1)
 
     return State(
-        position=recording["player_pos"].astype(np.int32),
+        position=jnp.asarray(recording["player_pos"], jnp.int32),
         level=over_time(recording["player_level"].astype(np.int32)),
         food_position=over_time(places),
-        food_level=levels,
+        food_level=jnp.asarray(levels),
         food_total=over_time(levels[:, 0].sum(-1)),
-        time=np.tile(np.arange(steps, dtype=np.int32), (episodes, 1)),
+        time=jnp.tile(jnp.arange(steps), (episodes, 1)),
     )
+
+
+@cache
+def _compiled(config: LBFConfig):
+    """The step, and what is computed from a state alone, over episodes and time."""
+    env = LevelBasedForaging(config)
+
+    def look(state: State):
+        return observe(config, state), env.valid_actions(state), env.oracle_graph(state)
+
+    return _twice(lambda state, action: env.step(jax.random.key(0), state, action)), _twice(look)
 
 
 def _twice(function):
-    """Over episodes and time."""
     return jax.jit(jax.vmap(jax.vmap(function)))
 
 
-@jax.jit
-def _paint(state: State, empty):
-    return jax.vmap(lambda place, level: empty.at[place[:, 0], place[:, 1]].add(level, mode="drop"))(
-        state.food_position, state.food_level
-    )
-
-
-def _field(state: State, config: LBFConfig) -> np.ndarray:
+def _field(state: State, config: LBFConfig) -> jax.Array:
+    """Food level per cell; foods off the board drop out."""
     empty = jnp.zeros((config.size, config.size), jnp.int32)
-    return np.asarray(jax.vmap(lambda episode: _paint(episode, empty))(state))
+    paint = _twice(lambda place, level: empty.at[place[:, 0], place[:, 1]].add(level, mode="drop"))
+    return paint(state.food_position, state.food_level)
 
 
 def _ties(position: np.ndarray, config: LBFConfig) -> np.ndarray:
@@ -117,4 +122,4 @@ def _differences(what: str, ours: object, recorded: np.ndarray, counts: np.ndarr
         raise ValueError(f"{what} has shape {recorded.shape} in the recording, {ours.shape} here")
     # A comparison that is false for NaN, so that NaN is a difference.
     equal = (np.abs(ours - recorded) <= TOLERANCE).reshape(*counts.shape, -1).all(-1)
-    return [f"{what} differs at {'episode, step, agent'[: 7 + 6 * (counts.ndim > 1)]} {tuple(map(int, place))}" for place in np.argwhere(~equal & counts)]
+    return [f"{what} differs at [episode, step, agent] = {place.tolist()}" for place in np.argwhere(~equal & counts)]

@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -203,7 +202,7 @@ def _graph_gae(steps, graph, gamma, lambda_, baseline, reward_graph, cross_weigh
         decay = gamma * lambda_ if form == "td" else gamma
         return meeting_tails(table, decay, graph, ~steps.continues, reached, finish, max_degree)
     loops = jnp.eye(graph.shape[-1], dtype=bool)
-    credit = _path_sums(delta, graph | reward_graph | loops, graph | loops, steps.continues, gamma * lambda_, boolean_product)
+    credit = path_sums(delta, graph | reward_graph | loops, graph | loops, steps.continues, gamma * lambda_, boolean_product)
     return jax.vmap(finish)(jnp.arange(graph.shape[0]), credit)
 
 
@@ -211,7 +210,7 @@ def _graph_gae(steps, graph, gamma, lambda_, baseline, reward_graph, cross_weigh
 def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, *, weighted):
     delta, own, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
     edges = jnp.maximum(weights, jnp.eye(weights.shape[-1], dtype=weights.dtype)).astype(delta.dtype)
-    credit = _path_sums(delta, edges, edges, steps.continues, gamma * lambda_, max_product)
+    credit = path_sums(delta, edges, edges, steps.continues, gamma * lambda_, max_product)
     return _pair_summands(credit, own, own if weighted else None, lambda_, None, cross_weight)
 
 
@@ -235,7 +234,7 @@ def _pair_summands(credit, own, start, lambda_, baseline, cross_weight):
     return jnp.where(jnp.eye(credit.shape[-1], dtype=bool), own[..., None, :], cross)
 
 
-def _path_sums(signal, now, edges, continues, decay, product):
+def path_sums(signal, now, edges, continues, decay, product):
     """Entry [t0, j, i]: sum over t >= t0 of decay^(t-t0) * w * signal[t, i], w = strength at which j's paths meet i at t.
 
     One pass forwards in time for all starts at once: `reached[t0, j, k]` is how strongly (t0, j) has reached k before t, and
@@ -266,9 +265,10 @@ def _require_agents(graph: Array, reward: Array, name: str) -> Array:
 
 
 def _check_cross_weight(cross_weight: Any, graph: Array) -> None:
-    shape = jnp.shape(cross_weight)
-    if shape != graph.shape and (len(shape) >= graph.ndim or np.broadcast_shapes(shape, graph.shape[1:]) != graph.shape[1:]):
-        raise ValueError(f"cross_weight must be one number, {graph.shape}, or broadcast to {graph.shape[1:]}, got {shape}")
+    shape, pairs = jnp.shape(cross_weight), graph.shape[1:]
+    broadcasts = len(shape) <= len(pairs) and all(n in (1, m) for n, m in zip(shape[::-1], pairs[::-1], strict=False))
+    if shape != graph.shape and not broadcasts:
+        raise ValueError(f"cross_weight must be one number, broadcast to {pairs} or have the shape {graph.shape}, got {shape}")
 
 
 def _check_options(form: str, pair_baseline: Any, reward_graph: Any, cross_weight: Any, graph: Array) -> None:

@@ -158,7 +158,8 @@ def neighbour_lists(graph: Bool[Array, "*B N N"], max_degree: int) -> Int[Array,
 
 def add_self_loops(graph: Bool[Array, "*B N N"]) -> Bool[Array, "*B N N"]:
     """The graph with every agent reaching itself."""
-    return jnp.asarray(graph).astype(bool) | _self_loops(graph.shape[-1])
+    graph = jnp.asarray(graph).astype(bool)
+    return graph | _self_loops(graph.shape[-1])
 
 
 def check_graph(graph: Any) -> Bool[Array, "*B N N"]:

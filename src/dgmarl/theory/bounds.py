@@ -22,7 +22,7 @@ from dgmarl.theory.networked_mdp import Array, NetworkedMDP, exact_gradient, joi
 def without_edge(
     rng: Generator, mdp: NetworkedMDP, graph: Bool[Array, "joint N N"] | None = None
 ) -> Bool[Array, "joint N N"] | None:
-    """The graph with one true edge k -> i removed, in every state where i has one particular local state. None: no edge left."""
+    """The graph with one true edge k -> i removed, in every state where i has one certain local state. None: no edge left."""
     graph = (mdp.graph if graph is None else graph).copy()
     choices = [
         (k, i, x)
@@ -55,7 +55,9 @@ def marginal_kernel(
 
 
 def best_kernel(mdp: NetworkedMDP, graph: Bool[Array, "joint N N"]) -> Float[Array, "N joint joint_action S"]:
-    """For S = 2: the local kernels on `graph` nearest to the true ones in sup norm: the middle of what the missing parents can do."""
+    """For S = 2: the local kernels on `graph` nearest to the true ones in sup norm: the middle of what the missing parents
+    can do.
+    """
     if mdp.n_states != 2:
         raise ValueError(f"best_kernel knows the nearest kernel for 2 local states only; this MDP has {mdp.n_states}.")
     kernels = []
@@ -70,7 +72,9 @@ def best_kernel(mdp: NetworkedMDP, graph: Bool[Array, "joint N N"]) -> Float[Arr
     return np.stack(kernels)
 
 
-def product_kernel(mdp: NetworkedMDP, local: Float[Array, "N joint joint_action S"]) -> Float[Array, "joint joint_action joint"]:
+def product_kernel(
+    mdp: NetworkedMDP, local: Float[Array, "N joint joint_action S"]
+) -> Float[Array, "joint joint_action joint"]:
     """The joint kernel of given local kernels."""
     joint = np.ones_like(mdp.kernel)
     for i in range(mdp.n_agents):
@@ -90,21 +94,47 @@ def score_bound(logits: Float[Array, "N S A"]) -> Float[Array, "N"]:
     return np.linalg.norm(scores, axis=-1).max(axis=(1, 2))
 
 
-def graph_lemma_ratio(
+def graph_lemma(
     mdp: NetworkedMDP, logits: Float[Array, "N S A"], graph: Bool[Array, "joint N N"]
 ) -> tuple[float, float, float]:
-    """Gradient error, epsilon, and the largest error over B_j gamma epsilon R / (1-gamma)^2 among all pairs (lemma: O(1), proof: < 3)."""
+    """For the worst pair (j, i): gradient error, epsilon, and B_j gamma epsilon R / (1-gamma)^2, which the proof's constant 3
+    multiplies.
+    """
     error = np.linalg.norm(exact_gradient(mdp, logits) - dependence_graph_gradient(mdp, logits, graph), axis=(2, 3))
     epsilon = kernel_distance(mdp, best_kernel(mdp, graph))
     unit = score_bound(logits)[:, None] * mdp.gamma * epsilon / (1 - mdp.gamma) ** 2
-    return float(error.max()), epsilon, float((error / unit).max())
+    worst = np.unravel_index(np.argmax(error / unit), error.shape)
+    return float(error[worst]), epsilon, float(np.broadcast_to(unit, error.shape)[worst])
+
+
+def long_memory_ratio(gamma: float, reach: int = 400) -> float:
+    """Gradient error over B gamma epsilon R / (1-gamma)^2 where j remembers: a family in which the lemma's power of 1-gamma
+    is too small.
+
+    Agent j walks on -reach..reach, a step up or down by its action, with one logit shared by all states (so B = 1/2). Agent i
+    copies 1(s^j > 0) with a vanishing probability epsilon per step, else keeps its state, and is paid its state. Removing the
+    edge j -> i drops all of grad_j J^i = gamma epsilon / (1 - gamma (1 - epsilon)) * d/dtheta sum_t gamma^t P(s^j_t > 0); the
+    ratio below is its limit for epsilon -> 0 and grows like (1-gamma)^(-1/2).
+    """
+    size = 2 * reach + 1
+    up, down = np.eye(size, k=1), np.eye(size, k=-1)
+    up[-1, -1] = down[0, 0] = 1
+    system = np.eye(size) - gamma * (up + down) / 2
+    positive = (np.arange(size) > reach).astype(float)
+    visits_from_middle = np.linalg.solve(system.T, (np.arange(size) == reach).astype(float))
+    values_of_positive = np.linalg.solve(system, positive)
+    # d/dtheta of the step law at theta = 0 is (up - down) / 4: the policy's slope pi (1 - pi) = 1/4 for each direction.
+    slope = gamma * visits_from_middle @ ((up - down) / 4) @ values_of_positive
+    score_size = 0.5
+    return float(slope * (1 - gamma) / score_size)
 
 
 def recursion_gap(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> float:
-    """How far the recursion in the bound on T_2, Q^{ij}(s,a) = E[gamma Q^{ij}(s_1,a_1) + gamma^t' r^i_t'] for i != j, is from true.
+    """How far the recursion in the bound on T_2, Q^{ij}(s,a) = E[gamma Q^{ij}(s_1,a_1) + gamma^t' r^i_t'] for i != j, is from
+    true.
 
-    The largest difference, relative to the largest Q^{ij}. The recursion forgets that j can have reached i from step 0 for several
-    steps before it does so from step 1.
+    The largest difference, relative to the largest Q^{ij}. The recursion forgets that j can have reached i from step 0 for
+    several steps before it does so from step 1.
     """
     policy = joint_policy(mdp, logits)
     truncated = credited_values(mdp, logits, mdp.graph, mdp.reward, reward_weight(mdp.reward_graph), mdp.gamma)
@@ -151,9 +181,7 @@ def bridge(true: Bool[Array, "joint N"], approximate: Bool[Array, "joint N"]) ->
     return sets
 
 
-def information_bound(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"], graph: Bool[Array, "joint N N"]
-) -> Float[Array, "N 2"]:
+def information_bound(mdp: NetworkedMDP, logits: Float[Array, "N S A"], graph: Bool[Array, "joint N N"]) -> Float[Array, "N 2"]:
     """For every target i: E || P^i - P^i_G' ||_1 and the right-hand side of the mutual-information bound."""
     weight = visits(mdp, logits)[:, None] * joint_policy(mdp, logits)
     weight = weight / weight.sum()
@@ -167,7 +195,9 @@ def information_bound(
 
 
 def entropy_objective_gap(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> tuple[float, float]:
-    """The two sides of equation objective for agents i = 0, j = 1: I(S^i'; A^j | S^i, A^i, S^j) and H(A^j|S^j) - H(A^j|S^i,S^j,S^i')."""
+    """The two sides of equation objective for agents i = 0, j = 1: I(S^i'; A^j | S^i, A^i, S^j) and H(A^j|S^j) -
+    H(A^j|S^i,S^j,S^i').
+    """
     weight = visits(mdp, logits)[:, None] * joint_policy(mdp, logits)
     joint = (weight / weight.sum())[:, :, None] * mdp.local_kernel[0]
     shape = (*[mdp.n_states] * mdp.n_agents, *[mdp.n_actions] * mdp.n_agents, mdp.n_states)

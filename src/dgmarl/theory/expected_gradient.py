@@ -1,8 +1,8 @@
 """Expected dependence-graph gradients, exactly: the chain of joint states, augmented with the set of agents reached so far.
 
-The set R_t of agents reached from (0, j) starts as {j} and grows by R_{t+1} = {i : some k in R_t has k in Pa^i(s_t)}, so (s_t, R_t) is a
-Markov chain on S^N * 2^N states. Any credit that weighs what agent i got at step t by a function of (s_t, R_t) has an exact expectation:
-one linear system. One chain serves every source j; only the first set differs.
+The set R_t of agents reached from (0, j) starts as {j} and grows by R_{t+1} = {i : some k in R_t has k in Pa^i(s_t)}, so
+(s_t, R_t) is a Markov chain on S^N * 2^N states. Any credit that weighs what agent i got at step t by a function of (s_t,
+R_t) has an exact expectation: one linear system. One chain serves every source j; only the first set differs.
 """
 
 from collections.abc import Callable
@@ -72,14 +72,14 @@ def credited_values(
     amount: Float[Array, "N joint joint_action"],
     weight: Weight,
     discount: float,
-    kernel: Float[Array, "joint joint_action joint"] | None = None,
 ) -> Float[Array, "N N joint joint_action"]:
-    """E[ sum_t discount^t weight^i(s_t, R_t) amount^i(s_t, a_t) | s_0 = s, a_0 = a, R_0 = {j} ]; axes source j, target i, s, a."""
-    kernel = mdp.kernel if kernel is None else kernel
+    """E[ sum_t discount^t weight^i(s_t, R_t) amount^i(s_t, a_t) | s_0 = s, a_0 = a, R_0 = {j} ]; axes source j, target i, s,
+    a.
+    """
     policy = joint_policy(mdp, logits)
     n_joint, n_sets = len(policy), 2**mdp.n_agents
     weights, following = weight(graph), next_set(graph)
-    chain = np.einsum("sa,sat->st", policy, kernel)
+    chain = state_chain(mdp, logits)
     system = np.zeros((n_joint, n_sets, n_joint, n_sets))
     state_index, set_index = np.meshgrid(np.arange(n_joint), np.arange(n_sets), indexing="ij")
     system[state_index, set_index, :, following] = -discount * chain[state_index]
@@ -91,7 +91,7 @@ def credited_values(
     for j in range(mdp.n_agents):
         first = 1 << j
         arrived = later[:, :, following[:, first]]  # [i, s', s]: value at s' with the set that s leads to
-        by_source.append(weights[:, :, first, None] * amount + discount * np.einsum("sat,its->isa", kernel, arrived))
+        by_source.append(weights[:, :, first, None] * amount + discount * np.einsum("sat,its->isa", mdp.kernel, arrived))
     return np.stack(by_source)
 
 
@@ -115,7 +115,8 @@ def dependence_graph_gradient(
 ) -> Float[Array, "N N S A"]:
     """Proposition 1 and Proposition prop:global_generalized, with the true graphs unless others are given.
 
-    `start_discount` = gamma^2 is equation grad_graph to the letter, with gamma^t before the score and gamma^k before the reward.
+    `start_discount` = gamma^2 is equation grad_graph to the letter, with gamma^t before the score and gamma^k before the
+    reward.
     """
     graph = mdp.graph if graph is None else graph
     reward_graph = mdp.reward_graph if reward_graph is None else reward_graph
@@ -133,9 +134,7 @@ def own_state_critic(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[
     return critic
 
 
-def td_errors(
-    mdp: NetworkedMDP, critic: Float[Array, "N joint"]
-) -> Float[Array, "N joint joint_action"]:
+def td_errors(mdp: NetworkedMDP, critic: Float[Array, "N joint"]) -> Float[Array, "N joint joint_action"]:
     """E[ r^i_t + gamma V^i(s_{t+1}) - V^i(s_t) | s_t, a_t ]."""
     return mdp.reward + mdp.gamma * np.einsum("sat,it->isa", mdp.kernel, critic) - critic[:, :, None]
 

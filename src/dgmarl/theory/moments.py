@@ -1,7 +1,7 @@
 """Second moments of the two single-trajectory estimators, E ||g||^2, against the paper's bounds and against what can be proved.
 
-The estimator of source j is g_j = sum_t grad log pi_j(a_t^j | s_t^j) sum_i sum_{k >= t + T_ji} gamma^k r_k^i (equation grad_graph with one
-discount, as in the paper's proof); the standard one (equation gpomdp) has T_ji = 0 throughout.
+The estimator of source j is g_j = sum_t grad log pi_j(a_t^j | s_t^j) sum_i sum_{k >= t + T_ji} gamma^k r_k^i (equation
+grad_graph with one discount, as in the paper's proof); the standard one (equation gpomdp) has T_ji = 0 throughout.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,7 @@ def horizon_for(gamma: float, tolerance: float = 1e-4) -> int:
     return int(np.ceil(np.log(tolerance) / np.log(gamma)))
 
 
-def credited_rewards(
-    rewards: Float[Array, "H *B N"], lags: Float[Array, "N N"], gamma: float
-) -> Float[Array, "H *B N"]:
+def credited_rewards(rewards: Float[Array, "H *B N"], lags: Float[Array, "N N"], gamma: float) -> Float[Array, "H *B N"]:
     """C[t, j] = sum_i sum_{k = t + T_ji}^{H-1} gamma^k r_k^i on a fixed graph: one shifted tail for every distinct lag."""
     n_steps = len(rewards)
     discounted = rewards * gamma ** np.arange(n_steps).reshape(-1, *[1] * (rewards.ndim - 1))
@@ -38,7 +36,9 @@ def trajectory_gradients(
     credited: Float[Array, "H *B N"],
     policy: Float[Array, "*P N 2 2"],
 ) -> Float[Array, "*B N 2 2"]:
-    """g_j[x, a] = sum_t (1(a_t = a) - pi_j(a | x)) 1(s_t = x) C[t, j] for each trajectory; `policy` must broadcast to `[*B, N, 2, 2]`."""
+    """g_j[x, a] = sum_t (1(a_t = a) - pi_j(a | x)) 1(s_t = x) C[t, j] for each trajectory; `policy` must broadcast to `[*B,
+    N, 2, 2]`.
+    """
     gradients = []
     for x in (0, 1):
         here = np.where(states == x, credited, 0)

@@ -1,11 +1,12 @@
 """Tabular networked MDPs (section 2 of the paper): drawing them, and their exact returns and policy gradients in float64.
 
-A joint state is one integer in `range(S**N)`; `digits` lists the N local states it stands for (agent 0 is the most significant).
-Graphs are Boolean arrays over joint states, `graph[s, k, i]`: is k in Pa^i(s)? Row = source, column = target, self-loops on.
-Proposition 1 asks for graphs in which column i depends on s^i alone (`own_state_graph`).
+A joint state is one integer in `range(S**N)`; `digits` lists the N local states it stands for (agent 0 is the most
+significant). Graphs are Boolean arrays over joint states, `graph[s, k, i]`: is k in Pa^i(s)? Row = source, column = target,
+self-loops on. Proposition 1 asks for graphs in which column i depends on s^i alone (`own_state_graph`).
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +35,14 @@ def joint_state_graph(rng: Generator, n_agents: int, n_states: int, edge_probabi
     return drawn | np.eye(n_agents, dtype=bool)
 
 
+def linked_graph(rng: Generator, n_agents: int, draw: Callable[..., Array] = own_state_graph) -> Bool[Array, "joint N N"]:
+    """A random graph with at least one edge between two agents, two local states each."""
+    while True:
+        graph = draw(rng, n_agents, 2, 0.4)
+        if (graph & ~np.eye(n_agents, dtype=bool)).any():
+            return graph
+
+
 def contact_graph(n_agents: int, n_states: int) -> Bool[Array, "joint N N"]:
     """Two agents influence each other while they stand on the same cell: what a physical world gives, and joint-state too."""
     states = digits(n_agents, n_states)
@@ -53,7 +62,9 @@ class NetworkedMDP:
     local_kernel: Float[Array, "N joint joint_action S"]
     """P_i(s^i' | s, a); depends on the parents' entries of s and a only."""
     reward: Float[Array, "N joint joint_action"]
-    """r^i(s, a) in [0, 1]; depends on the reward parents' entries only (on (s^i, a^i) where the reward graph is the identity)."""
+    """r^i(s, a) in [0, 1]; depends on the reward parents' entries only (on (s^i, a^i) where the reward graph is the
+    identity).
+    """
     start: Float[Array, "joint"]
     """Distribution of the first joint state."""
     gamma: float
@@ -97,7 +108,9 @@ class NetworkedMDP:
         return joint
 
 
-def restrict(table: Float[Array, "joint joint_action *rest"], mask: Bool[Array, "joint N"]) -> Float[Array, "joint joint_action *rest"]:
+def restrict(
+    table: Float[Array, "joint joint_action *rest"], mask: Bool[Array, "joint N"]
+) -> Float[Array, "joint joint_action *rest"]:
     """The table with every entry outside the mask ignored: agents k with `mask[s, k]` false are read as state 0, action 0."""
     n_agents = mask.shape[1]
     n_states, n_actions = (round(size ** (1 / n_agents)) for size in table.shape[:2])
@@ -115,7 +128,9 @@ def random_mdp(
     gamma: float = 0.9,
     reward_graph: Bool[Array, "joint N N"] | None = None,
 ) -> NetworkedMDP:
-    """A networked MDP with random kernels that obey `graph` and rewards in [0, 1] that obey `reward_graph` (default: own reward)."""
+    """A networked MDP with random kernels that obey `graph` and rewards in [0, 1] that obey `reward_graph` (default: own
+    reward).
+    """
     n_joint, n_agents, _ = graph.shape
     n_states = round(n_joint ** (1 / n_agents))
     if reward_graph is None:
@@ -131,11 +146,6 @@ def random_mdp(
         graph=graph,
         reward_graph=reward_graph,
     )
-
-
-def with_gamma(mdp: NetworkedMDP, gamma: float) -> NetworkedMDP:
-    """The same MDP with another discount."""
-    return replace(mdp, gamma=gamma)
 
 
 def random_logits(rng: Generator, mdp: NetworkedMDP) -> Float[Array, "N S A"]:

@@ -1,8 +1,8 @@
 """Voter networks: networked MDPs of any N on a fixed graph whose exact gradient costs one linear system of size 2N.
 
-Every agent has two local states and two actions. Agent i listens to one parent k, drawn with probability `listen[k, i]`, and its next
-state is 1 with probability `up[k, s^k, a^k]`. Marginals of single agents then follow a linear recursion, so exact returns and gradients
-need no joint states, and laws in N can be measured against the truth at N = 32 as well as at N = 2.
+Every agent has two local states and two actions. Agent i listens to one parent k, drawn with probability `listen[k, i]`, and
+its next state is 1 with probability `up[k, s^k, a^k]`. Marginals of single agents then follow a linear recursion, so exact
+returns and gradients need no joint states, and laws in N can be measured against the truth at N = 32 as well as at N = 2.
 """
 
 from dataclasses import dataclass
@@ -80,29 +80,45 @@ def random_voter(rng: Generator, edges: Bool[Array, "N N"], gamma: float) -> Vot
     return VoterNetwork(edges, rng.uniform(0.05, 0.95, shape), rng.random(shape), gamma)
 
 
-def _linear_system(voter: VoterNetwork, policy: Float[Array, "N 2 2"]) -> Float[Array, "2N 2N"]:
-    """M[(k, x), (i, y)]: how the marginal of (k, x) now feeds that of (i, y) next."""
+def plain_voter(edges: Bool[Array, "N N"], gamma: float) -> VoterNetwork:
+    """Equal agents: action a makes state a likely (0.9), state 1 pays 1. Any graph gives the same J at equal policies."""
+    n_agents = len(edges)
+    up = np.broadcast_to(np.array([0.1, 0.9]), (n_agents, 2, 2))
+    reward = np.broadcast_to(np.array([[0.0], [1.0]]), (n_agents, 2, 2))
+    return VoterNetwork(edges, up, reward, gamma)
+
+
+def _system(voter: VoterNetwork, policy: Float[Array, "*runs N 2 2"]) -> Float[Array, "*runs 2N 2N"]:
+    """I - gamma M, where M[(k, x), (i, y)] says how the marginal of (k, x) now feeds that of (i, y) next."""
     to_one = (policy * voter.up).sum(axis=-1)
-    law = np.stack([1 - to_one, to_one], axis=-1)  # [k, x, y]
-    return np.einsum("ki,kxy->kxiy", voter.listen, law).reshape(2 * voter.n_agents, -1)
+    law = np.stack([1 - to_one, to_one], axis=-1)  # [..., k, x, y]
+    size = 2 * voter.n_agents
+    feeds = np.einsum("ki,...kxy->...kxiy", voter.listen, law).reshape(*law.shape[:-3], size, size)
+    return np.eye(size) - voter.gamma * feeds
 
 
-def voter_return(voter: VoterNetwork, logits: Float[Array, "N 2 2"]) -> float:
+def _solve(system: Float[Array, "*runs 2N 2N"], right: Float[Array, "*runs N 2"]) -> Float[Array, "*runs N 2"]:
+    flat = right.reshape(*right.shape[:-2], -1, 1)
+    return np.linalg.solve(system, flat).reshape(right.shape)
+
+
+def voter_return(voter: VoterNetwork, logits: Float[Array, "*runs N 2 2"]) -> Float[Array, "*runs"]:
     """sum_i J^i, exactly."""
     policy = softmax(logits)
-    system = np.eye(2 * voter.n_agents) - voter.gamma * _linear_system(voter, policy)
-    values = np.linalg.solve(system, (policy * voter.reward).sum(axis=-1).ravel())
-    return float(values.mean() * voter.n_agents)
+    values = _solve(_system(voter, policy), (policy * voter.reward).sum(axis=-1))
+    return values.mean(axis=-1).sum(axis=-1)
 
 
-def voter_gradient(voter: VoterNetwork, logits: Float[Array, "N 2 2"]) -> Float[Array, "N 2 2"]:
-    """grad_{theta_j} sum_i J^i, exactly: d_j(x) pi_j(a|x) (q_j(x, a) - v_j(x)) with the visits d and the influence values q, v."""
+def voter_gradient(voter: VoterNetwork, logits: Float[Array, "*runs N 2 2"]) -> Float[Array, "*runs N 2 2"]:
+    """grad_{theta_j} sum_i J^i, exactly: d_j(x) pi_j(a|x) (q_j(x, a) - v_j(x)) with the visits d and the influence values q,
+    v.
+    """
     policy = softmax(logits)
-    system = np.eye(2 * voter.n_agents) - voter.gamma * _linear_system(voter, policy)
-    values = np.linalg.solve(system, (policy * voter.reward).sum(axis=-1).ravel()).reshape(-1, 2)
-    visits = np.linalg.solve(system.T, np.full(2 * voter.n_agents, 0.5)).reshape(-1, 2)
-    heard = voter.listen @ values  # [k, y]: what listeners of k are worth in state y
-    action_values = voter.reward + voter.gamma * (voter.up * heard[:, None, 1:] + (1 - voter.up) * heard[:, None, :1])
+    system = _system(voter, policy)
+    values = _solve(system, (policy * voter.reward).sum(axis=-1))
+    visits = _solve(np.swapaxes(system, -1, -2), np.full(values.shape, 0.5))
+    heard = voter.listen @ values  # [..., k, y]: what listeners of k are worth in state y
+    action_values = voter.reward + voter.gamma * (voter.up * heard[..., None, 1:] + (1 - voter.up) * heard[..., None, :1])
     advantage = action_values - (policy * action_values).sum(axis=-1, keepdims=True)
     return visits[..., None] * policy * advantage
 

@@ -14,7 +14,7 @@ FOOT = 26
 def draw(config: LBFConfig, state: State, graph: object = None) -> str:
     """The board as SVG: apples and players with their levels, and an arrow from source to target per edge of `graph`."""
     side = config.size * CELL
-    centres = _player_centres(np.asarray(state.position))
+    centres, radii = _player_discs(np.asarray(state.position))
     food_level = np.asarray(state.food_level)
     shapes = [
         svg.rect(0, 0, side + 2 * MARGIN, side + 2 * MARGIN + FOOT, "#FFFFFF"),
@@ -24,7 +24,7 @@ def draw(config: LBFConfig, state: State, graph: object = None) -> str:
             for position, level in zip(np.asarray(state.food_position), food_level, strict=True)
             if level > 0
         ),
-        *(_player(agent, *centre, int(state.level[agent])) for agent, centre in enumerate(centres)),
+        *(_player(agent, *centre, radii[agent], int(state.level[agent])) for agent, centre in enumerate(centres)),
         *svg.dependence_arrows(graph, centres, gap=CELL * 0.36),
     ]
     left, total = int(food_level.sum()), int(state.food_total)
@@ -39,15 +39,16 @@ def _centre(position: np.ndarray) -> tuple[float, float]:
     return MARGIN + (column + 0.5) * CELL, MARGIN + (row + 0.5) * CELL
 
 
-def _player_centres(position: np.ndarray) -> np.ndarray:
-    """Players on one cell stand around its centre, so that all of them show."""
+def _player_discs(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centres and radii. Players on one cell are smaller and stand around its centre, so that all of them show."""
     centres = np.array([_centre(place) for place in position])
-    together = (position[:, None] == position).all(-1)
-    for agent, company in enumerate(together):
+    radii = np.full(len(position), CELL * 0.3)
+    for agent, company in enumerate((position[:, None] == position).all(-1)):
         if company.sum() > 1:
             turn = 2 * np.pi * company[:agent].sum() / company.sum()
-            centres[agent] += CELL * 0.19 * np.array([-np.cos(turn), -np.sin(turn)])
-    return centres
+            centres[agent] -= CELL * 0.24 * np.array([np.cos(turn), np.sin(turn)])
+            radii[agent] = CELL * 0.2
+    return centres, radii
 
 
 def _board(size: int) -> list[str]:
@@ -75,10 +76,14 @@ def _apple(x: float, y: float, level: int) -> str:
     return stalk + leaf + body + svg.text(x, y + 1.5, level, size=CELL * 0.4, fill="#FFFFFF", font_weight="bold")
 
 
-def _player(agent: int, x: float, y: float, level: int) -> str:
+def _player(agent: int, x: float, y: float, radius: float, level: int) -> str:
     """A disc in the agent's colour with its level; its index stands small at the lower right."""
-    radius = CELL * 0.3
-    disc = svg.circle(x, y, radius, svg.agent_colour(agent), stroke="#FFFFFF", stroke_width=1.5)
-    badge = svg.circle(x + radius * 0.8, y + radius * 0.8, CELL * 0.13, "#FFFFFF", stroke=svg.agent_colour(agent), stroke_width=1)
-    index = svg.text(x + radius * 0.8, y + radius * 0.8 + 0.3, agent, size=CELL * 0.19, fill="#333")
-    return disc + svg.text(x, y + 0.5, level, size=CELL * 0.38, fill="#FFFFFF", font_weight="bold") + badge + index
+    colour, corner = svg.agent_colour(agent), 0.8 * radius
+    return "".join(
+        (
+            svg.circle(x, y, radius, colour, stroke="#FFFFFF", stroke_width=1.5),
+            svg.text(x, y + 0.5, level, size=radius * 1.3, fill="#FFFFFF", font_weight="bold"),
+            svg.circle(x + corner, y + corner, radius * 0.45, "#FFFFFF", stroke=colour, stroke_width=1),
+            svg.text(x + corner, y + corner + 0.3, agent, size=radius * 0.65, fill="#333"),
+        )
+    )

@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .dynamics import MOVES
 from .types import LBFConfig, State
 
+
 def observe(config: LBFConfig, state: State) -> Float[Array, "N O"]:
     """All agents' observations, in the layout that `config.observation` names."""
     return (_vector if config.observation == "vector" else _grid)(config, state)
@@ -72,9 +73,7 @@ def _grid(config: LBFConfig, state: State) -> Float[Array, "N 3*W*W"]:
     return layers.reshape(config.n_players, config.obs_size)
 
 
-def _layer(
-    config: LBFConfig, state: State, position: Int[Array, "K 2"], value: Int[Array, "K"]
-) -> Float[Array, "N W W"]:
+def _layer(config: LBFConfig, state: State, position: Int[Array, "K 2"], value: Int[Array, "K"]) -> Float[Array, "N W W"]:
     """Values at their cells in each agent's window: a product of one-hot rows and one-hot columns, no scatter."""
     offset = position - state.position[:, None] + config.radius
     one_hot = (offset[..., None] == jnp.arange(2 * config.radius + 1)).astype(jnp.float32)

@@ -1,10 +1,10 @@
 """First states, drawn from the law of the original without its rejection loops.
 
-The original proposes uniform cells until one is allowed, which is a uniform draw from the allowed cells. Cells allowed for foods
-are kept as one bit mask per row, so that counting and removing them costs O(size), not O(size^2): rollouts draw resets all the
-time. Two deliberate deviations: the original's players avoid the cells where later players stood at the end of the previous
-episode (a leak between episodes), and it gives up placing foods after 1000 proposals in total even if a free cell remains
-(probability below 1e-45 on the paper's fields).
+The original proposes uniform cells until one is allowed, which is a uniform draw from the allowed cells. The cells allowed for
+foods are kept as one bit mask per row, so that counting and removing them costs O(size), not O(size^2): rollouts draw resets
+all the time. Two deliberate deviations: the original's players avoid the cells where later players stood at the end of the
+previous episode (a leak between episodes), and it gives up placing foods after 1000 proposals in total even if a free cell
+remains (probability below 1e-45 on the paper's fields).
 """
 
 import jax

@@ -1,0 +1,68 @@
+"""Rewards on a common scale: running mean and variance, merged batch by batch.
+
+The paper's runs differ in the shape of the statistics: one scalar of the summed reward for global credit, one per agent for
+local credit, one scalar over all agents' rewards for dependence graphs. Update first, then standardise.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+_FIRST_COUNT = 1e-4
+
+
+class RunningStatistics(NamedTuple):
+    """Mean and population variance of everything seen so far, scalars or one per agent, and how many values that was."""
+
+    mean: Float[Array, "*shape"]
+    variance: Float[Array, "*shape"]
+    seen: Float[Array, ""]
+
+
+def initial_statistics(shape: tuple[int, ...] = (), dtype: jnp.dtype | type = jnp.float32) -> RunningStatistics:
+    """Mean 0 and variance 1 with next to no weight. shape: () for one scalar, (N,) for one per agent."""
+    return RunningStatistics(jnp.zeros(shape, dtype), jnp.ones(shape, dtype), jnp.asarray(_FIRST_COUNT, dtype))
+
+
+def update_statistics(
+    statistics: RunningStatistics, batch: Float[Array, "*B N"], valid: Bool[Array, "*B"] | None = None
+) -> RunningStatistics:
+    """The statistics with a batch [..., N] merged in, by the parallel rule of Chan et al.
+
+        delta = batch mean - mean,  n = count + batch count
+        mean += delta * batch count / n
+        variance = (variance * count + batch variance * batch count + delta^2 * count * batch count / n) / n
+
+    valid: the steps that count; by default all, padding included, as in the paper's runs. None valid: nothing changes.
+    """
+    per_agent = statistics.mean.shape
+    if per_agent not in ((), batch.shape[-1:]):
+        raise ValueError(
+            f"statistics of shape {per_agent} fit neither one scalar nor the {batch.shape[-1]} agents of the batch"
+        )
+    if valid is not None and (valid.dtype != jnp.bool_ or valid.shape != batch.shape[:-1]):
+        raise ValueError(f"valid must be Boolean of shape {batch.shape[:-1]}, got {valid.dtype} {valid.shape}")
+    counted = jnp.ones(batch.shape, bool) if valid is None else jnp.broadcast_to(valid[..., None], batch.shape)
+    axes = tuple(range(batch.ndim - len(per_agent)))
+    mean, variance, count = statistics
+    # With one statistic per agent every column counts the same steps, so one count serves all.
+    batch_count = jnp.max(jnp.sum(counted, axis=axes)).astype(mean.dtype)
+    batch_mean = jnp.mean(batch, axis=axes, where=counted)
+    batch_variance = jnp.var(batch, axis=axes, where=counted)
+    total = count + batch_count
+    delta = batch_mean - mean
+    squares = variance * count + batch_variance * batch_count + delta**2 * count * batch_count / total
+    merged = RunningStatistics(mean + delta * batch_count / total, squares / total, total)
+    some = batch_count > 0
+    return RunningStatistics(*(jnp.where(some, new, old) for new, old in zip(merged, statistics, strict=True)))
+
+
+def standardise(statistics: RunningStatistics, values: Float[Array, "*B N"]) -> Float[Array, "*B N"]:
+    """(values - mean) / sqrt(variance), without clipping.
+
+    >>> seen = update_statistics(initial_statistics(), jnp.array([[1.0, 3.0]]))
+    >>> standardise(seen, jnp.array([[1.0, 3.0]])).round(2)
+    Array([[-1.,  1.]], dtype=float32)
+    """
+    return (values - statistics.mean) / jnp.sqrt(statistics.variance)

@@ -1,0 +1,108 @@
+"""Numbers that describe dependence graphs and meeting times. Self-loops are always on, so none of them counts those."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from dgmarl.graphs.reach import NEVER
+
+
+class Agreement(NamedTuple):
+    """How well one graph's edges match another's."""
+
+    precision: Float[Array, ""]
+    """Share of the predicted edges that are true; 1 if none is predicted."""
+    recall: Float[Array, ""]
+    """Share of the true edges that are predicted; 1 if there is none."""
+    f1: Float[Array, ""]
+    """Harmonic mean of the two; 1 if both graphs are empty."""
+
+
+class Degrees(NamedTuple):
+    """Edges per agent, self-loops left out."""
+
+    outgoing: Int[Array, "*B N"]
+    """How many others an agent reaches."""
+    incoming: Int[Array, "*B N"]
+    """How many others reach it."""
+
+
+class Gammas(NamedTuple):
+    """The paper's measures of how much agents depend on one another (section "Sample Complexity Analysis")."""
+
+    pair: Float[Array, "N N"]
+    """Gamma_j^i at [j, i]: the largest mean discount at which j meets i."""
+    source: Float[Array, "N"]
+    """Gamma_j, the sum over i; from 1 (alone) to N."""
+    total: Float[Array, ""]
+    """Gamma, the sum over j and i; from N (disconnected) to N^2 (complete)."""
+
+
+def density(graph: Bool[Array, "*B N N"], valid: Bool[Array, "*B"] | None = None) -> Float[Array, ""]:
+    """The share of possible edges between different agents that are present; 0 for a single agent or no valid step.
+
+    >>> density(jnp.array([[True, True], [False, True]]))
+    Array(0.5, dtype=float32)
+    """
+    pairs = _counted_pairs(graph, valid)
+    return _share(jnp.sum(graph & pairs), jnp.sum(pairs), if_none=0.0)
+
+
+def degrees(graph: Bool[Array, "*B N N"]) -> Degrees:
+    """Outgoing and incoming edges of every agent."""
+    edges = graph & ~jnp.eye(graph.shape[-1], dtype=bool)
+    return Degrees(jnp.sum(edges, axis=-1), jnp.sum(edges, axis=-2))
+
+
+def agreement(
+    predicted: Bool[Array, "*B N N"], truth: Bool[Array, "*B N N"], valid: Bool[Array, "*B"] | None = None
+) -> Agreement:
+    """Precision, recall and F1 of the predicted edges against the true ones, over all valid steps together."""
+    if predicted.shape != truth.shape:
+        raise ValueError(f"both graphs must have one shape, got {predicted.shape} and {truth.shape}")
+    pairs = _counted_pairs(predicted, valid)
+    hits = jnp.sum(predicted & truth & pairs)
+    n_predicted, n_true = jnp.sum(predicted & pairs), jnp.sum(truth & pairs)
+    return Agreement(
+        precision=_share(hits, n_predicted, if_none=1.0),
+        recall=_share(hits, n_true, if_none=1.0),
+        f1=_share(2 * hits, n_predicted + n_true, if_none=1.0),
+    )
+
+
+def meeting_time_histogram(
+    meeting_time: Int[Array, "*B N N"], max_lag: int, valid: Bool[Array, "*B"] | None = None
+) -> Int[Array, "max_lag+3"]:
+    """How many pairs of different agents meet after 0, 1, ..., max_lag steps, later, and never (the last entry)."""
+    pairs = _counted_pairs(meeting_time, valid)
+    bins = jnp.where(meeting_time >= NEVER, max_lag + 2, jnp.minimum(meeting_time, max_lag + 1))
+    return jnp.bincount(bins.ravel(), weights=pairs.ravel().astype(jnp.int32), length=max_lag + 3)
+
+
+def gamma_coefficients(lags: Int[Array, "T *B N N"], gamma: float, valid: Bool[Array, "T *B"] | None = None) -> Gammas:
+    """Estimates of Gamma_j^i = sup over steps k of E[gamma^{T_ji(s_k)}] and their sums, under the policy that was run.
+
+    lags: the paper's T_ji (`reward_lags(meeting_times(...))`), any number of trajectories on the middle axes.
+    The mean is over trajectories, the maximum over steps; the supremum over policies is out of reach of samples. With few
+    trajectories the maximum is biased upwards. A window cuts off late meetings, which biases downwards.
+    """
+    trajectories = tuple(range(1, lags.ndim - 2))
+    discount = jnp.where(lags >= NEVER, 0.0, jnp.power(gamma, lags))
+    counted = jnp.ones(lags.shape[:-2], bool) if valid is None else valid
+    weight = counted[..., None, None].astype(discount.dtype)
+    mean = jnp.sum(discount * weight, axis=trajectories) / jnp.maximum(jnp.sum(weight, axis=trajectories), 1)
+    pair = jnp.max(mean, axis=0)
+    return Gammas(pair, pair.sum(-1), pair.sum())
+
+
+def _counted_pairs(matrices: Array, valid: Array | None) -> Bool[Array, "*B N N"]:
+    """Pairs of different agents at valid steps."""
+    if valid is not None and valid.shape != matrices.shape[:-2]:
+        raise ValueError(f"valid must have the shape {matrices.shape[:-2]}, got {valid.shape}")
+    different = jnp.broadcast_to(~jnp.eye(matrices.shape[-1], dtype=bool), matrices.shape)
+    return different if valid is None else different & valid[..., None, None]
+
+
+def _share(part: Array, whole: Array, if_none: float) -> Float[Array, ""]:
+    return jnp.where(whole > 0, part / jnp.maximum(whole, 1), if_none)

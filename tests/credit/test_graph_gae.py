@@ -1,0 +1,316 @@
+"""Graph advantages against the double loop of Algorithm 1, the identities that must hold, and recordings of the original."""
+
+import doctest
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.test_util import check_grads
+
+import dgmarl.credit.graph_gae as module
+from dgmarl import gae, graph_gae
+from dgmarl.credit.graph_gae import credited_rewards, soft_graph_gae
+from tests.credit.double_loop import pair_loop
+from tests.credit.windows import over_batch, padded, random_window, windows
+from tests.parity import replay_gae
+
+GAMMA, LAMBDA = 0.99, 0.95
+VARIANTS = [{"weighted": weighted, "form": form} for weighted in (True, False) for form in ("td", "return")]
+
+
+def run(window, gamma=GAMMA, lambda_=LAMBDA, **options):
+    return graph_gae(*window, gamma, lambda_, **options)
+
+
+def by_loop(window, gamma=GAMMA, lambda_=LAMBDA, **options):
+    return over_batch(pair_loop, window, gamma, lambda_, options).sum(-1)
+
+
+def plain_gae(window):
+    return np.asarray(gae(*window[:3], window.bootstrap, window.continues, GAMMA, LAMBDA))
+
+
+@pytest.fixture
+def window():
+    return random_window(np.random.default_rng(0), 20, 4, dtype=np.float32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(windows(), st.sampled_from(VARIANTS), st.sampled_from([0.0, 0.9, 1.0]), st.sampled_from([0.0, 0.3, 0.95, 1.0]))
+def test_equals_the_double_loop(window, variant, gamma, lambda_):
+    n_steps, _, n_agents = window.reward.shape
+    ours = run(padded(window), gamma, lambda_, per_pair=True, **variant)[:n_steps, :, :n_agents, :n_agents]
+    theirs = over_batch(pair_loop, window, gamma, lambda_, variant)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(ours.sum(-1), theirs.sum(-1), rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=10, deadline=None)
+@given(windows(dtype=np.float64), st.sampled_from(VARIANTS))
+def test_equals_the_double_loop_in_float64(window, variant):
+    n_steps, _, n_agents = window.reward.shape
+    with jax.enable_x64(True):
+        ours = run(padded(window), **variant)[:n_steps, :, :n_agents]
+        assert ours.dtype == jnp.float64
+        np.testing.assert_allclose(ours, by_loop(window, **variant), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("n_steps", "n_agents"), [(1, 1), (1, 12), (2, 2), (60, 1), (33, 7)])
+def test_equals_the_double_loop_without_padding(n_steps, n_agents):
+    window = random_window(np.random.default_rng(n_steps), n_steps, n_agents, dtype=np.float32)
+    np.testing.assert_allclose(run(window), by_loop(window), rtol=1e-5, atol=1e-5)
+
+
+def test_the_cap_of_the_original_matters_only_beyond_100_steps(golden):
+    (path,) = golden("gae.npz")
+    with np.load(path) as recording:
+        arrays = {name: recording[name] for name in recording.files if name.startswith("case7") or name == "meta_json"}
+    reward, values, mask, graph = (np.swapaxes(arrays[f"case7_{n}"], 0, 1) for n in ("rewards", "values", "mask", "graph"))
+    valid = mask[1:, :, 0] > 0
+    uncapped = graph_gae(reward, values[:-1], values[1:], graph > 0, valid, valid, GAMMA, LAMBDA)
+    gap = np.abs(uncapped - np.swapaxes(arrays["case7_adv_graph_noise1_f32"], 0, 1)).max(axis=(1, 2))
+    assert len(reward) == 130
+    assert gap[30:].max() < 1e-5
+    assert 1e-3 < gap[:30].max() < 0.05
+    renamed = {name.replace("case7", "case0"): array for name, array in arrays.items()}
+    assert replay_gae.replay(renamed) == (1, [])
+
+
+def test_a_wrong_recording_is_noticed(golden):
+    (path,) = golden("gae.npz")
+    with np.load(path) as recording:
+        arrays = {name: recording[name] for name in recording.files if name.startswith("case0") or name == "meta_json"}
+    arrays["case0_graph"] = np.swapaxes(arrays["case0_graph"], -1, -2)
+    n_cases, differences = replay_gae.replay(arrays)
+    assert n_cases == 1
+    assert len(differences) == 2
+
+
+# Identities of the specification.
+
+
+def test_weighted_is_a_mixture_of_plain_and_global(window):
+    total = plain_gae(window).sum(-1, keepdims=True)
+    mixture = LAMBDA * run(window, weighted=False) + (1 - LAMBDA) * total
+    np.testing.assert_allclose(run(window), mixture, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_complete_graph_gives_the_global_signal(window, weighted):
+    complete = window._replace(graph=np.ones_like(window.graph))
+    total = np.broadcast_to(plain_gae(window).sum(-1, keepdims=True), window.reward.shape)
+    np.testing.assert_allclose(run(complete, weighted=weighted), total, rtol=1e-5, atol=1e-5)
+
+
+def test_identity_graph_gives_the_local_signal(window):
+    alone = window._replace(graph=np.broadcast_to(np.eye(4, dtype=bool), window.graph.shape))
+    own = plain_gae(window)
+    np.testing.assert_array_equal(run(alone, weighted=False), own)
+    mixture = LAMBDA * own + (1 - LAMBDA) * own.sum(-1, keepdims=True)
+    np.testing.assert_allclose(run(alone), mixture, rtol=1e-5, atol=1e-5)
+
+
+def test_star_graph_credits_leaves_with_the_hub(window):
+    star = np.eye(4, dtype=bool)
+    star[:, 0] = True
+    own = plain_gae(window)
+    leaves = own + own[..., :1]
+    expected = np.concatenate([own[..., :1], leaves[..., 1:]], -1)
+    constant = window._replace(graph=np.broadcast_to(star, window.graph.shape))
+    np.testing.assert_allclose(run(constant, weighted=False), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_constant_idempotent_graph_reaches_at_once_or_never(window):
+    groups = np.kron(np.eye(2, dtype=bool), np.ones((2, 2), bool))
+    constant = window._replace(graph=np.broadcast_to(groups, window.graph.shape))
+    np.testing.assert_allclose(run(constant, weighted=False), plain_gae(window) @ groups.T, rtol=1e-5, atol=1e-5)
+
+
+def test_chain_credits_the_source_and_never_the_target():
+    chain = np.eye(3, dtype=bool)
+    chain[0, 1] = chain[1, 2] = True
+    zero, on = np.zeros((3, 3), np.float32), np.ones(3, bool)
+    graph = np.stack([chain] * 3)
+
+    def credit(agent, step):
+        reward = zero.copy()
+        reward[step, agent] = 1.0
+        return np.asarray(graph_gae(reward, zero, zero, graph, on, on, 1.0, 1.0, weighted=False)[0])
+
+    np.testing.assert_array_equal(credit(agent=2, step=2), [1, 1, 1])
+    np.testing.assert_array_equal(credit(agent=2, step=1), [1, 1, 1])
+    np.testing.assert_array_equal(credit(agent=2, step=0), [0, 1, 1])
+    np.testing.assert_array_equal(credit(agent=0, step=2), [1, 0, 0])
+
+
+# Forms and options.
+
+
+def test_return_form_subtracts_the_baseline_from_others_only(window):
+    baseline = np.random.default_rng(1).normal(size=window.graph.shape).astype(np.float32)
+    without = run(window, form="return", per_pair=True)
+    others = ~np.eye(4, dtype=bool)
+    np.testing.assert_allclose(
+        run(window, form="return", pair_baseline=baseline), (without - others * baseline).sum(-1), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("form", ["td", "return"])
+def test_cross_weight_scales_what_comes_from_others(window, form):
+    pairs = run(window, form=form, per_pair=True)
+    own = np.eye(4, dtype=bool)
+    weights = np.random.default_rng(1).random(window.graph.shape).astype(np.float32)
+    for weight in (0.3, weights[0, 0], weights):
+        expected = (np.where(own, 1, weight) * pairs).sum(-1)
+        np.testing.assert_allclose(run(window, form=form, cross_weight=weight), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run(window, form=form, cross_weight=0.0), plain_gae(window), rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_reward_graph_equals_the_double_loop(seed, weighted):
+    rng = np.random.default_rng(seed)
+    window = random_window(rng, 20, 4, edge=0.1, dtype=np.float32)
+    constant = rng.random((4, 4)) < 0.2
+    # One matrix for each step and batch entry; the loop takes one entry of the batch, so all share the same.
+    changing = np.broadcast_to((rng.random((20, 1, 4, 4)) < 0.2), window.graph.shape)
+    for reward_graph, for_loop in ((constant, constant), (changing, changing[:, 0])):
+        theirs = by_loop(window, weighted=weighted, reward_graph=for_loop)
+        ours = run(window, weighted=weighted, reward_graph=reward_graph)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_fast_and_slow_reward_graph_agree(window):
+    constant = np.random.default_rng(1).random((4, 4)) < 0.3
+    slow = run(window, reward_graph=np.broadcast_to(constant, window.graph.shape))
+    np.testing.assert_allclose(run(window, reward_graph=constant), slow, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(run(window, reward_graph=np.eye(4, dtype=bool)), run(window))
+
+
+def test_return_form_with_a_reward_graph_equals_the_loop(window):
+    constant = np.random.default_rng(2).random((4, 4)) < 0.3
+    theirs = by_loop(window, form="return", reward_graph=constant)
+    np.testing.assert_allclose(run(window, form="return", reward_graph=constant), theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_credited_rewards_are_the_weights_of_the_definition(variant):
+    rng = np.random.default_rng(5)
+    window = random_window(rng, 8, 3, batch=1, end=0.2)
+    graph, ends = window.graph[:, 0], ~window.continues[:, 0]
+    t, agent = 1, 2
+    weights = credited_rewards(graph, ends, t, agent, 0.9, 0.8, **variant)
+    expected = np.zeros((8, 3))
+    zero = np.zeros((8, 3))
+    for step, target in np.ndindex(8, 3):
+        reward = zero.copy()
+        reward[step, target] = 1.0
+        expected[step, target] = pair_loop(reward, zero, zero, graph, ~ends, ~ends, 0.9, 0.8, variant)[t, agent].sum()
+    np.testing.assert_allclose(weights, expected, atol=1e-6)
+
+
+def test_neighbour_lists_give_the_same():
+    window = random_window(np.random.default_rng(3), 6, 70, batch=2, edge=0.03, dtype=np.float32)
+    dense = run(window, method="dense")
+    for options in ({"method": "neighbours"}, {"method": "auto"}, {"method": "neighbours", "max_degree": 2}):
+        np.testing.assert_allclose(run(window, **options), dense, rtol=1e-6, atol=1e-6)
+
+
+def test_soft_edges_of_zero_and_one_are_boolean(window):
+    steps = window._replace(graph=window.graph.astype(np.float32))
+    for weighted in (True, False):
+        soft = soft_graph_gae(*steps, GAMMA, LAMBDA, weighted=weighted)
+        np.testing.assert_allclose(soft, run(window, weighted=weighted), rtol=1e-5, atol=1e-5)
+
+
+def test_soft_credit_fades_along_a_chain():
+    weights = np.zeros((3, 3, 3), np.float32)
+    weights[:, 0, 1], weights[:, 1, 2] = 0.5, 0.4
+    reward, zero, on = np.zeros((3, 3), np.float32), np.zeros((3, 3), np.float32), np.ones(3, bool)
+    reward[2, 2] = 1.0
+    credit = soft_graph_gae(reward, zero, zero, weights, on, on, 1.0, 1.0, weighted=False)
+    np.testing.assert_allclose(credit, [[0.2, 0.4, 1], [0.2, 0.4, 1], [0, 0.4, 1]], rtol=1e-6)
+
+
+# Masks, shapes and transformations.
+
+
+@pytest.mark.parametrize("form", ["td", "return"])
+def test_nothing_leaks_out_of_padding(form):
+    window = padded(random_window(np.random.default_rng(2), 10, 3, end=0.0, dtype=np.float32))
+    poisoned = window._replace(reward=window.reward.copy(), value=window.value.copy(), next_value=window.next_value.copy())
+    poisoned.reward[10:], poisoned.value[10:], poisoned.next_value[10:] = np.nan, np.inf, np.nan
+    complete = np.ones_like(window.graph)
+    kept, ours = (run(w._replace(graph=complete), form=form)[:10] for w in (window, poisoned))
+    np.testing.assert_array_equal(ours, kept)
+
+
+def test_any_batch_axes(window):
+    one = run(type(window)(*(array[:, 0] for array in window)))
+    more = run(type(window)(*(np.stack([array, array], axis=1) for array in window)))
+    direct = run(window)
+    np.testing.assert_allclose(one, direct[:, 0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(more[:, 1], direct, rtol=1e-6, atol=1e-6)
+
+
+def test_jit_and_vmap(window):
+    direct = run(window)
+    jitted = jax.jit(lambda lambda_, *w: graph_gae(*w, GAMMA, lambda_))(LAMBDA, *window)
+    mapped = jax.vmap(lambda *w: graph_gae(*w, GAMMA, LAMBDA), in_axes=1, out_axes=1)(*window)
+    np.testing.assert_allclose(jitted, direct, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(mapped, direct, rtol=1e-6, atol=1e-6)
+
+
+def test_gradients_of_values_and_constants():
+    rng = np.random.default_rng(4)
+    with jax.enable_x64(True):
+        window = random_window(rng, 6, 3)
+        probe = rng.normal(size=window.reward.shape)
+
+        def loss(value, gamma, lambda_):
+            return jnp.sum(probe * run(window._replace(value=value), gamma, lambda_, form="return"))
+
+        check_grads(loss, (window.value, 0.9, 0.8), order=1, modes=["fwd", "rev"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"graph": np.ones((4, 2, 3, 3), np.float32)}, "graph must be Boolean, got float32"),
+        ({"graph": np.ones((4, 2, 3, 3), np.uint8)}, "check_graph"),
+        ({"graph": np.ones((4, 2, 3, 2), bool)}, r"graph must have the shape \[T, ..., N, N\]"),
+        ({"graph": np.ones((4, 3, 3), bool)}, "graph must have the shape"),
+        ({"value": np.zeros((4, 2, 4), np.float32)}, "value has the shape"),
+        ({"continues": np.ones((4, 2), np.int32)}, "continues must be Boolean"),
+        ({"lambda_": 1.01}, r"lambda_ must lie in \[0, 1\]"),
+        ({"form": "TD"}, "form must be 'td' or 'return'"),
+        ({"pair_baseline": np.zeros((4, 2, 3, 3), np.float32)}, "belongs to form='return'"),
+        ({"pair_baseline": np.zeros((2, 3, 3), np.float32), "form": "return"}, "pair_baseline must have the shape"),
+        ({"reward_graph": np.ones((3, 3))}, "reward_graph must be Boolean"),
+        ({"reward_graph": np.ones((4, 3, 3), bool)}, "reward_graph must have the shape"),
+        ({"reward_graph": np.ones((4, 2, 3, 3), bool), "form": "return"}, "constant in time"),
+        ({"cross_weight": np.ones(2)}, "cross_weight must be one number"),
+        ({"method": "fast"}, "method must be"),
+        ({"max_degree": 0}, "max_degree counts"),
+    ],
+)
+def test_bad_input_is_refused(change, message):
+    window = random_window(np.random.default_rng(0), 4, 3, dtype=np.float32)._asdict()
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda: graph_gae(**(window | {"gamma": 0.99, "lambda_": 0.95} | change)))
+
+
+def test_soft_and_one_window_functions_refuse_what_is_not_theirs(window):
+    with pytest.raises(ValueError, match="weights must be floats"):
+        soft_graph_gae(*window, GAMMA, LAMBDA)
+    with pytest.raises(ValueError, match=r"weights must lie in \[0, 1\]"):
+        soft_graph_gae(*window._replace(graph=2 * window.graph.astype(np.float32)), GAMMA, LAMBDA)
+    with pytest.raises(ValueError, match="one window"):
+        credited_rewards(window.graph, ~window.continues, 0, 0, GAMMA, LAMBDA)
+
+
+def test_examples_in_the_documentation():
+    assert doctest.testmod(module).failed == 0

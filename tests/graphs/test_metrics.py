@@ -1,0 +1,86 @@
+"""Graph metrics by hand."""
+
+import doctest
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dgmarl.graphs.metrics as module
+from dgmarl.graphs.metrics import agreement, degrees, density, gamma_coefficients, meeting_time_histogram
+from dgmarl.graphs.reach import NEVER, meeting_times, reward_lags
+
+EMPTY, COMPLETE = jnp.eye(3, dtype=bool), jnp.ones((3, 3), bool)
+CHAIN = EMPTY.at[0, 1].set(True).at[1, 2].set(True)
+
+
+def test_density_leaves_self_loops_out():
+    assert density(EMPTY) == 0
+    assert density(COMPLETE) == 1
+    np.testing.assert_allclose(density(CHAIN), 2 / 6)
+    assert density(jnp.ones((5, 1, 1), bool)) == 0
+
+
+def test_density_counts_valid_steps_only():
+    graphs = jnp.stack([COMPLETE, EMPTY])
+    assert density(graphs, jnp.array([True, False])) == 1
+    assert density(graphs, jnp.array([False, False])) == 0
+    with pytest.raises(ValueError, match=r"valid must have the shape \(2,\)"):
+        density(graphs, jnp.ones(3, bool))
+
+
+def test_degrees_tell_sources_from_targets():
+    outgoing, incoming = degrees(CHAIN)
+    np.testing.assert_array_equal(outgoing, [1, 1, 0])
+    np.testing.assert_array_equal(incoming, [0, 1, 1])
+
+
+def test_agreement_by_hand():
+    predicted = EMPTY.at[0, 1].set(True).at[2, 0].set(True).at[2, 1].set(True)
+    precision, recall, f1 = jax.jit(agreement)(predicted, CHAIN)
+    np.testing.assert_allclose([precision, recall, f1], [1 / 3, 1 / 2, 2 / 5], rtol=1e-6)
+
+
+def test_agreement_with_nothing_to_find():
+    assert agreement(EMPTY, EMPTY) == (1, 1, 1)
+    assert agreement(EMPTY, CHAIN) == (1, 0, 0)
+    assert agreement(CHAIN, EMPTY) == (0, 1, 0)
+
+
+def test_agreement_counts_valid_steps_only():
+    predicted, truth = jnp.stack([CHAIN, COMPLETE]), jnp.stack([CHAIN, EMPTY])
+    assert agreement(predicted, truth, jnp.array([True, False])).f1 == 1
+    assert agreement(predicted, truth).f1 < 1
+    with pytest.raises(ValueError, match="one shape"):
+        agreement(predicted, CHAIN)
+
+
+def test_histogram_counts_every_pair_once():
+    lags = jnp.array([[[0, 0, 1], [NEVER, 0, 9], [3, NEVER, 0]]])
+    np.testing.assert_array_equal(meeting_time_histogram(lags, 2), [1, 1, 0, 2, 2])
+    np.testing.assert_array_equal(meeting_time_histogram(lags, 2, jnp.array([False])), np.zeros(5))
+
+
+def test_gamma_of_disconnected_and_complete_graphs():
+    ends = jnp.zeros(4, bool)
+    alone = gamma_coefficients(reward_lags(meeting_times(jnp.stack([EMPTY] * 4), ends)), 0.9)
+    np.testing.assert_allclose(alone.source, 1)
+    np.testing.assert_allclose(alone.total, 3)
+    together = gamma_coefficients(reward_lags(meeting_times(jnp.stack([COMPLETE] * 4), ends)), 0.9)
+    np.testing.assert_allclose(together.pair, np.where(EMPTY, 1, 0.9), rtol=1e-6)
+    np.testing.assert_allclose(together.total, 3 + 6 * 0.9, rtol=1e-6)
+
+
+def test_gamma_is_the_largest_mean_over_trajectories():
+    never = NEVER * (1 - np.eye(2, dtype=int))
+    lags = np.stack([np.stack([never, never]), np.stack([never, never])])
+    lags[0, 0, 0, 1], lags[1, :, 0, 1] = 1, [2, 2]
+    pair = gamma_coefficients(jnp.asarray(lags), 0.5).pair
+    np.testing.assert_allclose(pair, [[1, 0.25], [0, 1]])
+    only_first = gamma_coefficients(jnp.asarray(lags), 0.5, jnp.array([[True, False], [True, False]])).pair
+    np.testing.assert_allclose(only_first, [[1, 0.5], [0, 1]])
+
+
+def test_examples_in_the_documentation():
+    assert doctest.testmod(module).failed == 0

@@ -24,7 +24,7 @@ def draw(config: LBFConfig, state: State, graph: object = None) -> str:
             for position, level in zip(np.asarray(state.food_position), food_level, strict=True)
             if level > 0
         ),
-        *(_player(agent, *centre, radii[agent], int(state.level[agent])) for agent, centre in enumerate(centres)),
+        *(_player(agent, x, y, radii[agent], int(state.level[agent])) for agent, (x, y) in enumerate(centres)),
         *svg.dependence_arrows(graph, centres, gap=CELL * 0.36),
     ]
     left, total = int(food_level.sum()), int(state.food_total)

@@ -17,9 +17,10 @@ PAPER_IDS = (
     "15x15-3p-4f-coop",
 )
 
-_NUMBER = "(0|[1-9][0-9]{0,3})"
+_NUMBER = "(?:0|[1-9][0-9]{0,3})"
 _BODY = re.compile(
-    f"(?P<grid>grid-)?(?:{_NUMBER}s-)?{_NUMBER}x{_NUMBER}-{_NUMBER}p-{_NUMBER}f"
+    f"(?P<grid>grid-)?(?:(?P<sight>{_NUMBER})s-)?(?P<rows>{_NUMBER})x(?P<columns>{_NUMBER})"
+    f"-(?P<players>{_NUMBER})p-(?P<foods>{_NUMBER})f"
     "(?P<variant>-coop-shared|-coop|-wta)?(?P<ind>-ind)?(?P<pen>-pen)?"
 )
 _ORIGINAL = re.compile("(?P<custom>Custom-)?Foraging-(?P<body>.*)-v3")
@@ -40,24 +41,24 @@ def parse(text: str) -> LBFConfig:
     match = _BODY.fullmatch(original["body"] if original else text)
     if match is None or (original and match["variant"] not in (None, "-coop")):
         raise UsageError(_unknown(text))
-    sight, rows, columns, players, foods = (None if part is None else int(part) for part in match.group(2, 3, 4, 5, 6))
-    if rows != columns:
-        raise UsageError(f"lbf/{text}: the field must be square, but {rows}x{columns} was given, try lbf/{PAPER_IDS[2]}.")
+    if match["rows"] != match["columns"]:
+        given = f"{match['rows']}x{match['columns']}"
+        raise UsageError(f"lbf/{text}: the field must be square, but {given} was given; for example lbf/{PAPER_IDS[2]}.")
     force_coop, winner_take_all = _VARIANTS[match["variant"] or ""]
     try:
         return LBFConfig(
-            size=rows,
-            n_players=players,
-            n_foods=foods,
+            size=int(match["rows"]),
+            n_players=int(match["players"]),
+            n_foods=int(match["foods"]),
             force_coop=force_coop,
             winner_take_all=bool(original["custom"]) if original else winner_take_all,
-            sight=sight,
+            sight=int(match["sight"]) if match["sight"] else None,
             penalty=_PENALTY if match["pen"] else 0.0,
             max_food_level=1 if match["ind"] else None,
             observation="grid" if match["grid"] else "vector",
         )
     except UsageError as error:
-        raise UsageError(f"lbf/{text}: {error}") from None
+        raise UsageError(f"lbf/{text}: {str(error).rstrip('.')}; for example lbf/{PAPER_IDS[2]}.") from None
 
 
 def id_of(config: LBFConfig) -> str:

@@ -41,7 +41,9 @@ def pair_loop(reward, value, next_value, graph, bootstrap, continues, gamma, lam
                 for i in range(n_agents):
                     m = met_at[j, i]
                     reached = gamma ** (m - start) * returns[m, i] if m >= 0 else 0.0
-                    pairs[start, j, i] = lambda_ * reached + (1 - lambda_) * returns[start, i] if options["weighted"] else reached
+                    pairs[start, j, i] = (
+                        lambda_ * reached + (1 - lambda_) * returns[start, i] if options["weighted"] else reached
+                    )
     return np.where(np.eye(n_agents, dtype=bool), own[:, None, :], pairs)
 
 

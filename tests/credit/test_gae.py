@@ -1,6 +1,7 @@
 """Plain GAE against its definition, its masks, and recordings of the original."""
 
 import doctest
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +13,11 @@ from hypothesis import strategies as st
 import dgmarl.credit.gae as module
 from dgmarl import gae
 from tests.credit.double_loop import gae_loop
-from tests.credit.windows import over_batch, padded, random_window, windows
+from tests.credit.windows import Window, over_batch, padded, random_window, windows
 from tests.parity import replay
 
 
-def run(window, gamma, lambda_):
+def run(window: Window, gamma, lambda_):
     return gae(*window[:3], window.bootstrap, window.continues, gamma, lambda_)
 
 
@@ -71,9 +72,9 @@ def test_nothing_leaks_out_of_padding():
 def test_jit_vmap_and_grad():
     window = random_window(np.random.default_rng(3), 8, 3, dtype=np.float32)
     direct = run(window, 0.99, 0.95)
-    arguments = [*window[:3], window.bootstrap, window.continues]
+    arguments = (*window[:3], window.bootstrap, window.continues)
     np.testing.assert_allclose(jax.jit(gae)(*arguments, 0.99, 0.95), direct, rtol=1e-6)
-    mapped = jax.vmap(lambda *a: gae(*a, 0.99, 0.95), in_axes=1, out_axes=1)(*arguments)
+    mapped = jax.vmap(partial(gae, gamma=0.99, lambda_=0.95), in_axes=1, out_axes=1)(*arguments)
     np.testing.assert_allclose(mapped, direct, rtol=1e-6)
     gradient = jax.grad(lambda lambda_: run(window, 0.99, lambda_).sum())(0.5)
     step = 1e-2

@@ -1,6 +1,7 @@
 """Graph advantages against the double loop of Algorithm 1, the identities that must hold, and recordings of the original."""
 
 import doctest
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +15,14 @@ import dgmarl.credit.graph_gae as module
 from dgmarl import gae, graph_gae
 from dgmarl.credit.graph_gae import credited_rewards, soft_graph_gae
 from tests.credit.double_loop import pair_loop
-from tests.credit.windows import over_batch, padded, random_window, windows
+from tests.credit.windows import Window, over_batch, padded, random_window, windows
 from tests.parity import replay_gae
 
 GAMMA, LAMBDA = 0.99, 0.95
 VARIANTS = [{"weighted": weighted, "form": form} for weighted in (True, False) for form in ("td", "return")]
 
 
-def run(window, gamma=GAMMA, lambda_=LAMBDA, **options):
+def run(window: Window, gamma: Any = GAMMA, lambda_: Any = LAMBDA, **options: Any) -> Any:
     return graph_gae(*window, gamma, lambda_, **options)
 
 
@@ -29,7 +30,7 @@ def by_loop(window, gamma=GAMMA, lambda_=LAMBDA, **options):
     return over_batch(pair_loop, window, gamma, lambda_, options).sum(-1)
 
 
-def plain_gae(window):
+def plain_gae(window: Window):
     return np.asarray(gae(*window[:3], window.bootstrap, window.continues, GAMMA, LAMBDA))
 
 
@@ -222,7 +223,7 @@ def test_neighbour_lists_give_the_same():
 def test_soft_edges_of_zero_and_one_are_boolean(window):
     steps = window._replace(graph=window.graph.astype(np.float32))
     for weighted in (True, False):
-        soft = soft_graph_gae(*steps, GAMMA, LAMBDA, weighted=weighted)
+        soft = soft_graph_gae(*steps, gamma=GAMMA, lambda_=LAMBDA, weighted=weighted)
         np.testing.assert_allclose(soft, run(window, weighted=weighted), rtol=1e-5, atol=1e-5)
 
 
@@ -249,8 +250,8 @@ def test_nothing_leaks_out_of_padding(form):
 
 
 def test_any_batch_axes(window):
-    one = run(type(window)(*(array[:, 0] for array in window)))
-    more = run(type(window)(*(np.stack([array, array], axis=1) for array in window)))
+    one = run(Window(*(array[:, 0] for array in window)))
+    more = run(Window(*(np.stack([array, array], axis=1) for array in window)))
     direct = run(window)
     np.testing.assert_allclose(one, direct[:, 0], rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(more[:, 1], direct, rtol=1e-6, atol=1e-6)
@@ -258,8 +259,8 @@ def test_any_batch_axes(window):
 
 def test_jit_and_vmap(window):
     direct = run(window)
-    jitted = jax.jit(lambda lambda_, *w: graph_gae(*w, GAMMA, lambda_))(LAMBDA, *window)
-    mapped = jax.vmap(lambda *w: graph_gae(*w, GAMMA, LAMBDA), in_axes=1, out_axes=1)(*window)
+    jitted = jax.jit(lambda lambda_, *w: run(Window(*w), lambda_=lambda_))(LAMBDA, *window)
+    mapped = jax.vmap(lambda *w: run(Window(*w)), in_axes=1, out_axes=1)(*window)
     np.testing.assert_allclose(jitted, direct, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(mapped, direct, rtol=1e-6, atol=1e-6)
 
@@ -305,9 +306,9 @@ def test_bad_input_is_refused(change, message):
 
 def test_soft_and_one_window_functions_refuse_what_is_not_theirs(window):
     with pytest.raises(ValueError, match="weights must be floats"):
-        soft_graph_gae(*window, GAMMA, LAMBDA)
+        soft_graph_gae(*window, gamma=GAMMA, lambda_=LAMBDA)
     with pytest.raises(ValueError, match=r"weights must lie in \[0, 1\]"):
-        soft_graph_gae(*window._replace(graph=2 * window.graph.astype(np.float32)), GAMMA, LAMBDA)
+        soft_graph_gae(*window._replace(graph=2 * window.graph.astype(np.float32)), gamma=GAMMA, lambda_=LAMBDA)
     with pytest.raises(ValueError, match="one window"):
         credited_rewards(window.graph, ~window.continues, 0, 0, GAMMA, LAMBDA)
 

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import dgmarl.graphs.reach as module
 from dgmarl import UsageError, meeting_times

@@ -36,12 +36,12 @@ def _compare(recording: dict[str, np.ndarray], case: str, gamma: float, lambda_:
     valid = mask[1:, :, 0].astype(bool)
     steps = [reward, values[:-1], values[1:], graph.astype(bool), valid, valid]
     windows = steps if len(reward) <= CAP else [_windows(array) for array in steps]
-    plain = [*steps[:3], valid, valid, gamma, lambda_]
+    constants = {"gamma": gamma, "lambda_": lambda_}
     ours = {
-        "adv_gae_f32": gae(*plain),
-        "adv_gae_f64": gae(*plain),
-        "adv_graph_noise1_f32": graph_gae(*windows, gamma, lambda_, weighted=True),
-        "adv_graph_noise0_f32": graph_gae(*windows, gamma, lambda_, weighted=False),
+        "adv_gae_f32": gae(steps[0], steps[1], steps[2], valid, valid, **constants),
+        "adv_gae_f64": gae(steps[0], steps[1], steps[2], valid, valid, **constants),
+        "adv_graph_noise1_f32": graph_gae(*windows, **constants, weighted=True),
+        "adv_graph_noise0_f32": graph_gae(*windows, **constants, weighted=False),
     }
     differences = []
     for name, advantage in ours.items():

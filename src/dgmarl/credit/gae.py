@@ -8,6 +8,8 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
+from dgmarl.graphs.reach import Arrays
+
 
 def td_errors(
     reward: Float[Array, "T *B N"],
@@ -25,13 +27,13 @@ def td_errors(
 
 
 def gae(
-    reward: Float[Array, "T *B N"],
-    value: Float[Array, "T *B N"],
-    next_value: Float[Array, "T *B N"],
-    bootstrap: Bool[Array, "T *B"],
-    continues: Bool[Array, "T *B"],
-    gamma: float | Float[Array, ""],
-    lambda_: float | Float[Array, ""],
+    reward: Float[Arrays, "T *B N"],
+    value: Float[Arrays, "T *B N"],
+    next_value: Float[Arrays, "T *B N"],
+    bootstrap: Bool[Arrays, "T *B"],
+    continues: Bool[Arrays, "T *B"],
+    gamma: float | Float[Arrays, ""],
+    lambda_: float | Float[Arrays, ""],
 ) -> Float[Array, "T *B N"]:
     """The advantage of every agent from its own reward and value.
 

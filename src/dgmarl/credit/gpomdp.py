@@ -16,13 +16,13 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from dgmarl.credit.gae import discounted_sums, require_floats, require_fractions
 from dgmarl.credit.graph_gae import meeting_tails, path_sums
-from dgmarl.graphs.reach import boolean_product, require_graph
+from dgmarl.graphs.reach import Arrays, boolean_product, require_graph
 
 
 def gpomdp(
-    scores: PyTree[Float[Array, "m T N ..."]],
-    reward: Float[Array, "m T N"],
-    gamma: float | Float[Array, ""],
+    scores: PyTree[Float[Arrays, "m T N ..."]],
+    reward: Float[Arrays, "m T N"],
+    gamma: float | Float[Arrays, ""],
     *,
     per_trajectory: bool = False,
 ) -> PyTree[Float[Array, "N ..."]]:
@@ -44,12 +44,12 @@ def gpomdp(
 
 
 def graph_gpomdp(
-    scores: PyTree[Float[Array, "m T N ..."]],
-    reward: Float[Array, "m T N"],
-    graph: Bool[Array, "m T N N"],
-    gamma: float | Float[Array, ""],
+    scores: PyTree[Float[Arrays, "m T N ..."]],
+    reward: Float[Arrays, "m T N"],
+    graph: Bool[Arrays, "m T N N"],
+    gamma: float | Float[Arrays, ""],
     *,
-    reward_graph: Bool[Array, "... N N"] | None = None,
+    reward_graph: Bool[Arrays, "... N N"] | None = None,
     per_trajectory: bool = False,
 ) -> PyTree[Float[Array, "N ..."]]:
     """The same with only the rewards that j could have influenced (equation grad_graph, summed over the targets i).

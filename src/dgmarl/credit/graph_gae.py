@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from dgmarl.credit.gae import discounted_sums, require_floats, require_fractions, require_masks, td_errors
 from dgmarl.graphs.reach import (
     NEVER,
+    Arrays,
     Method,
     boolean_product,
     degree_bound,
@@ -40,20 +41,20 @@ class Steps(NamedTuple):
 
 
 def graph_gae(
-    reward: Float[Array, "T *B N"],
-    value: Float[Array, "T *B N"],
-    next_value: Float[Array, "T *B N"],
-    graph: Bool[Array, "T *B N N"],
-    bootstrap: Bool[Array, "T *B"],
-    continues: Bool[Array, "T *B"],
-    gamma: float | Float[Array, ""],
-    lambda_: float | Float[Array, ""],
+    reward: Float[Arrays, "T *B N"],
+    value: Float[Arrays, "T *B N"],
+    next_value: Float[Arrays, "T *B N"],
+    graph: Bool[Arrays, "T *B N N"],
+    bootstrap: Bool[Arrays, "T *B"],
+    continues: Bool[Arrays, "T *B"],
+    gamma: float | Float[Arrays, ""],
+    lambda_: float | Float[Arrays, ""],
     *,
     weighted: bool = True,
     form: Form = "td",
-    pair_baseline: Float[Array, "T *B N N"] | None = None,
-    reward_graph: Bool[Array, "... N N"] | None = None,
-    cross_weight: float | Float[Array, "..."] = 1.0,
+    pair_baseline: Float[Arrays, "T *B N N"] | None = None,
+    reward_graph: Bool[Arrays, "... N N"] | None = None,
+    cross_weight: float | Float[Arrays, "..."] = 1.0,
     per_pair: bool = False,
     method: Method = "auto",
     max_degree: int | None = None,
@@ -104,17 +105,17 @@ def graph_gae(
 
 
 def soft_graph_gae(
-    reward: Float[Array, "T *B N"],
-    value: Float[Array, "T *B N"],
-    next_value: Float[Array, "T *B N"],
-    weights: Float[Array, "T *B N N"],
-    bootstrap: Bool[Array, "T *B"],
-    continues: Bool[Array, "T *B"],
-    gamma: float | Float[Array, ""],
-    lambda_: float | Float[Array, ""],
+    reward: Float[Arrays, "T *B N"],
+    value: Float[Arrays, "T *B N"],
+    next_value: Float[Arrays, "T *B N"],
+    weights: Float[Arrays, "T *B N N"],
+    bootstrap: Bool[Arrays, "T *B"],
+    continues: Bool[Arrays, "T *B"],
+    gamma: float | Float[Arrays, ""],
+    lambda_: float | Float[Arrays, ""],
     *,
     weighted: bool = True,
-    cross_weight: float | Float[Array, "..."] = 1.0,
+    cross_weight: float | Float[Arrays, "..."] = 1.0,
     per_pair: bool = False,
 ) -> Float[Array, "T *B N"] | Float[Array, "T *B N N"]:
     """Algorithm 1 with soft edges: the TD error of i counts with the strongest path that has reached it, not with 0 or 1.
@@ -136,8 +137,8 @@ def soft_graph_gae(
 
 
 def credited_rewards(
-    graph: Bool[Array, "T N N"],
-    ends: Bool[Array, "T"],
+    graph: Bool[Arrays, "T N N"],
+    ends: Bool[Arrays, "T"],
     t: int,
     agent: int,
     gamma: float,

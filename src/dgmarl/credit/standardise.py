@@ -9,6 +9,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dgmarl.graphs.reach import Arrays
+
 _FIRST_COUNT = 1e-4
 
 
@@ -26,7 +28,7 @@ def initial_statistics(shape: tuple[int, ...] = (), dtype: jnp.dtype | type = jn
 
 
 def update_statistics(
-    statistics: RunningStatistics, batch: Float[Array, "*B N"], valid: Bool[Array, "*B"] | None = None
+    statistics: RunningStatistics, batch: Float[Arrays, "*B N"], valid: Bool[Arrays, "*B"] | None = None
 ) -> RunningStatistics:
     """The statistics with a batch [..., N] merged in, by the parallel rule of Chan et al.
 
@@ -58,11 +60,11 @@ def update_statistics(
     return RunningStatistics(*(jnp.where(some, new, old) for new, old in zip(merged, statistics, strict=True)))
 
 
-def standardise(statistics: RunningStatistics, values: Float[Array, "*B N"]) -> Float[Array, "*B N"]:
+def standardise(statistics: RunningStatistics, values: Float[Arrays, "*B N"]) -> Float[Array, "*B N"]:
     """(values - mean) / sqrt(variance), without clipping.
 
     >>> seen = update_statistics(initial_statistics(), jnp.array([[1.0, 3.0]]))
     >>> standardise(seen, jnp.array([[1.0, 3.0]])).round(2)
     Array([[-1.,  1.]], dtype=float32)
     """
-    return (values - statistics.mean) / jnp.sqrt(statistics.variance)
+    return (jnp.asarray(values) - statistics.mean) / jnp.sqrt(statistics.variance)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.graphs.reach import NEVER
+from dgmarl.graphs.reach import NEVER, Arrays
 
 
 class Agreement(NamedTuple):
@@ -39,7 +39,7 @@ class Gammas(NamedTuple):
     """Gamma, the sum over j and i; from N (disconnected) to N^2 (complete)."""
 
 
-def density(graph: Bool[Array, "*B N N"], valid: Bool[Array, "*B"] | None = None) -> Float[Array, ""]:
+def density(graph: Bool[Arrays, "*B N N"], valid: Bool[Arrays, "*B"] | None = None) -> Float[Array, ""]:
     """The share of possible edges between different agents that are present; 0 for a single agent or no valid step.
 
     >>> density(jnp.array([[True, True], [False, True]]))
@@ -49,14 +49,14 @@ def density(graph: Bool[Array, "*B N N"], valid: Bool[Array, "*B"] | None = None
     return _share(jnp.sum(graph & pairs), jnp.sum(pairs), if_none=0.0)
 
 
-def degrees(graph: Bool[Array, "*B N N"]) -> Degrees:
+def degrees(graph: Bool[Arrays, "*B N N"]) -> Degrees:
     """Outgoing and incoming edges of every agent."""
     edges = graph & ~jnp.eye(graph.shape[-1], dtype=bool)
     return Degrees(jnp.sum(edges, axis=-1), jnp.sum(edges, axis=-2))
 
 
 def agreement(
-    predicted: Bool[Array, "*B N N"], truth: Bool[Array, "*B N N"], valid: Bool[Array, "*B"] | None = None
+    predicted: Bool[Arrays, "*B N N"], truth: Bool[Arrays, "*B N N"], valid: Bool[Arrays, "*B"] | None = None
 ) -> Agreement:
     """Precision, recall and F1 of the predicted edges against the true ones, over all valid steps together."""
     if predicted.shape != truth.shape:
@@ -72,7 +72,7 @@ def agreement(
 
 
 def meeting_time_histogram(
-    meeting_time: Int[Array, "*B N N"], max_lag: int, valid: Bool[Array, "*B"] | None = None
+    meeting_time: Int[Arrays, "*B N N"], max_lag: int, valid: Bool[Arrays, "*B"] | None = None
 ) -> Int[Array, "max_lag+3"]:
     """How many pairs of different agents meet after 0, 1, ..., max_lag steps, later, and never (the last entry)."""
     pairs = _counted_pairs(meeting_time, valid)
@@ -80,7 +80,7 @@ def meeting_time_histogram(
     return jnp.bincount(bins.ravel(), weights=pairs.ravel().astype(jnp.int32), length=max_lag + 3)
 
 
-def gamma_coefficients(lags: Int[Array, "T *B N N"], gamma: float, valid: Bool[Array, "T *B"] | None = None) -> Gammas:
+def gamma_coefficients(lags: Int[Arrays, "T *B N N"], gamma: float, valid: Bool[Arrays, "T *B"] | None = None) -> Gammas:
     """Estimates of Gamma_j^i = sup over steps k of E[gamma^{T_ji(s_k)}] and their sums, under the policy that was run.
 
     lags: the paper's T_ji (`reward_lags(meeting_times(...))`), any number of trajectories on the middle axes.
@@ -96,7 +96,7 @@ def gamma_coefficients(lags: Int[Array, "T *B N N"], gamma: float, valid: Bool[A
     return Gammas(pair, pair.sum(-1), pair.sum())
 
 
-def _counted_pairs(matrices: Array, valid: Array | None) -> Bool[Array, "*B N N"]:
+def _counted_pairs(matrices: Arrays, valid: Arrays | None) -> Bool[Array, "*B N N"]:
     """Pairs of different agents at valid steps."""
     if valid is not None and valid.shape != matrices.shape[:-2]:
         raise ValueError(f"valid must have the shape {matrices.shape[:-2]}, got {valid.shape}")

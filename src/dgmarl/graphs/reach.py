@@ -26,19 +26,22 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dgmarl.errors import UsageError
 
+Arrays = Array | np.ndarray
+"""What the public functions take."""
+
 NEVER = 2**30
 """The lag of a pair that never meets."""
 
 Method = Literal["auto", "dense", "neighbours"]
 
-# Below this many agents the dense recursion won on every density measured (benchmarks/credit.py).
+# Below this many agents the dense recursion is as fast or faster whatever the density.
 _DENSE_BELOW = 64
 # Above this share of possible targets per agent, gathering neighbours costs more than the dense minimum.
-_SPARSE_SHARE = 1 / 8
+_SPARSE_SHARE = 1 / 4
 
 
 def meeting_times(
-    graph: Bool[Array, "T *B N N"], ends: Bool[Array, "T *B"], *, method: Method = "auto", max_degree: int | None = None
+    graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"], *, method: Method = "auto", max_degree: int | None = None
 ) -> Int[Array, "T *B N N"]:
     """The TD lag L[t, j, i]: after how many steps a path that starts with j's action at t first reaches i.
 
@@ -51,9 +54,10 @@ def meeting_times(
     graph: A, Boolean, row = source, column = target. Self-loops count whether set or not.
     ends: the episode ends with this step.
     method: "dense", O(T N^3); "neighbours", O(T N E), E = edges per step; "auto" takes neighbour lists if there are at least
-      64 agents and no agent has more than N / 8 targets. Both are exact.
+      64 agents and no agent has more than N / 4 targets. Both are exact.
     max_degree: how many targets, itself included, an agent has at most; counted if not given and the graph is not being
-      traced. A step that breaks the promise falls back to the dense recursion: the result never depends on it.
+      traced. A step that breaks the promise falls back to the dense recursion: the result never depends on it. (`vmap` would
+      run both versions; give it the batch axes instead.)
 
     >>> chain = jnp.eye(3, dtype=bool).at[0, 1].set(True).at[1, 2].set(True)
     >>> meeting_times(jnp.stack([chain] * 2), jnp.zeros(2, bool))[0]
@@ -61,20 +65,21 @@ def meeting_times(
            [1073741824,          0,          0],
            [1073741824, 1073741824,          0]], dtype=int32)
     """
-    graph, ends = require_graph(graph), require_ends(ends, graph)
+    graph = require_graph(graph)
+    ends = require_ends(ends, graph)
     return _meeting_times(graph, ends, degree_bound(graph, method, max_degree))
 
 
-def reward_lags(meeting_time: Int[Array, "*B N N"]) -> Int[Array, "*B N N"]:
+def reward_lags(meeting_time: Int[Arrays, "*B N N"]) -> Int[Array, "*B N N"]:
     """The paper's meeting time T_ji (equation def:meetingtime), the lag of the first *reward* of i that j can have moved.
 
     T_ji = 0 if j = i, else L + 1: an edge at step t reaches i's state at t + 1, and i's reward from then on.
     """
-    never = jnp.where(meeting_time >= NEVER, NEVER, meeting_time + 1)
-    return jnp.where(_self_loops(meeting_time.shape[-1]), 0, never)
+    to_others = jnp.where(meeting_time >= NEVER, NEVER, meeting_time + 1)
+    return jnp.where(_self_loops(meeting_time.shape[-1]), 0, to_others)
 
 
-def truncated_reward_lags(meeting_time: Int[Array, "T *B N N"], ends: Bool[Array, "T *B"]) -> Int[Array, "T *B N N"]:
+def truncated_reward_lags(meeting_time: Int[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -> Int[Array, "T *B N N"]:
     """The paper's T_ji^H (equation truncated_graph_gradient_estimate), as a lag: NEVER if i is met after the last step seen.
 
     The last step H is that of the window, or of the episode that t belongs to.
@@ -86,12 +91,12 @@ def truncated_reward_lags(meeting_time: Int[Array, "T *B N N"], ends: Bool[Array
     return jnp.where(lags <= (last - step)[..., None, None], lags, NEVER)
 
 
-def reachable(graph: Bool[Array, "T *B N N"], ends: Bool[Array, "T *B"]) -> Bool[Array, "T *B N N"]:
+def reachable(graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -> Bool[Array, "T *B N N"]:
     """Whether what j does at t can reach i at all before the episode or the window ends."""
     return meeting_times(graph, ends) < NEVER
 
 
-def k_hop_parents(graph: Bool[Array, "T *B N N"], ends: Bool[Array, "T *B"], k: int) -> Bool[Array, "T *B N N"]:
+def k_hop_parents(graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"], k: int) -> Bool[Array, "T *B N N"]:
     """The k-hop parents of equation k_hop_def: entry [t, j, i] says that j is in Pa^i(s_t, k).
 
         Pa^i(s_t, 0) = {i},   Pa^i(s_t, k) = union over m in Pa^i(s_t, k-1) of Pa^m(s_{t-k})
@@ -99,7 +104,8 @@ def k_hop_parents(graph: Bool[Array, "T *B N N"], ends: Bool[Array, "T *B"], k: 
     That is, a path leads from j's action at t - k to i's state at t. Empty where step t - k lies before the window or in an
     earlier episode.
     """
-    graph, ends = require_graph(graph), require_ends(ends, graph)
+    graph = require_graph(graph)
+    ends = require_ends(ends, graph)
     if k < 0:
         raise ValueError(f"k must be 0 or more, got {k}")
     within_episode = (graph | _self_loops(graph.shape[-1])) & ~ends[..., None, None]
@@ -109,7 +115,7 @@ def k_hop_parents(graph: Bool[Array, "T *B N N"], ends: Bool[Array, "T *B"], k: 
     return parents
 
 
-def last_influencing_time(graph: Bool[Array, "T *B N N"], ends: Bool[Array, "T *B"]) -> Int[Array, "T *B N N"]:
+def last_influencing_time(graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -> Int[Array, "T *B N N"]:
     """K_ji(n), entry [n, j, i]: the last step at which j's action still has a consequence for i's reward at n.
 
         K_ji(n) = max { k <= n : j in Pa^i(s_n, n - k) },   -1 if there is none in this episode
@@ -117,7 +123,8 @@ def last_influencing_time(graph: Bool[Array, "T *B N N"], ends: Bool[Array, "T *
     so that `k <= K_ji(n)` says the same as `n >= k + T_ji(k)`. Found by running the recursion of the meeting times on the
     transposed graphs in reverse order.
     """
-    graph, ends = require_graph(graph), require_ends(ends, graph)
+    graph = require_graph(graph)
+    ends = require_ends(ends, graph)
     self_loops = _self_loops(graph.shape[-1])
     into = jnp.swapaxes(_delayed(graph, 1), -1, -2)
     starts = _delayed(ends, 1)
@@ -126,14 +133,15 @@ def last_influencing_time(graph: Bool[Array, "T *B N N"], ends: Bool[Array, "T *
     return jnp.where(ago < NEVER, _steps(graph.shape[0], graph.ndim) - ago, -1)
 
 
-def soft_reach(weights: Float[Array, "T *B N N"], ends: Bool[Array, "T *B"]) -> Float[Array, "T *B N N"]:
+def soft_reach(weights: Float[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -> Float[Array, "T *B N N"]:
     """How strongly what j does at t reaches i in the rest of the episode: the largest product of weights along a path.
 
         S[t, j, i] = max over k of W[t, j, k] * S[t+1, k, i],   S = W at the last step of an episode
 
     weights: W, floats in [0, 1]; every agent reaches itself with weight 1. With weights 0 and 1 this is `reachable`.
     """
-    weights, ends = require_weights(weights), require_ends(ends, weights)
+    weights = require_weights(weights)
+    ends = require_ends(ends, weights)
     self_loops = _self_loops(weights.shape[-1]).astype(weights.dtype)
 
     def step(later, inputs):
@@ -156,7 +164,7 @@ def neighbour_lists(graph: Bool[Array, "*B N N"], max_degree: int) -> Int[Array,
     return jnp.where(target < n_agents, target, jnp.arange(n_agents, dtype=target.dtype)[:, None])
 
 
-def add_self_loops(graph: Bool[Array, "*B N N"]) -> Bool[Array, "*B N N"]:
+def add_self_loops(graph: Bool[Arrays, "*B N N"]) -> Bool[Array, "*B N N"]:
     """The graph with every agent reaching itself."""
     graph = jnp.asarray(graph).astype(bool)
     return graph | _self_loops(graph.shape[-1])
@@ -238,7 +246,7 @@ def max_product(first: Float[Array, "*B N N"], second: Float[Array, "*B N N"]) -
     return jnp.max(first[..., :, :, None] * second[..., None, :, :], axis=-2)
 
 
-def require_graph(graph: Bool[Array, "T *B N N"]) -> Bool[Array, "T *B N N"]:
+def require_graph(graph: Bool[Arrays, "T *B N N"]) -> Bool[Array, "T *B N N"]:
     """The graph as a JAX array; a ValueError unless it is Boolean and of shape [T, ..., N, N]."""
     graph = jnp.asarray(graph)
     if graph.dtype != jnp.bool_:
@@ -248,7 +256,7 @@ def require_graph(graph: Bool[Array, "T *B N N"]) -> Bool[Array, "T *B N N"]:
     return _require_square(graph, "graph")
 
 
-def require_weights(weights: Float[Array, "T *B N N"]) -> Float[Array, "T *B N N"]:
+def require_weights(weights: Float[Arrays, "T *B N N"]) -> Float[Array, "T *B N N"]:
     """Soft edges as a JAX array; a ValueError unless floats of shape [T, ..., N, N] and, seen outside jit only, in [0, 1]."""
     weights = jnp.asarray(weights)
     if not jnp.issubdtype(weights.dtype, jnp.floating):
@@ -260,7 +268,7 @@ def require_weights(weights: Float[Array, "T *B N N"]) -> Float[Array, "T *B N N
     return _require_square(weights, "weights")
 
 
-def require_ends(ends: Bool[Array, "T *B"], graph: Array) -> Bool[Array, "T *B"]:
+def require_ends(ends: Bool[Arrays, "T *B"], graph: Array) -> Bool[Array, "T *B"]:
     """The ends as a JAX array; a ValueError unless they are Boolean, one per step and batch entry of the graph."""
     ends = jnp.asarray(ends)
     if ends.dtype != jnp.bool_:

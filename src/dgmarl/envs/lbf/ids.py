@@ -73,10 +73,10 @@ def id_of(config: LBFConfig) -> str:
 
 def _unknown(text: str) -> str:
     close = difflib.get_close_matches(text, PAPER_IDS, n=1)
+    advice = f"did you mean lbf/{close[0]}?" if close else f"for example lbf/{PAPER_IDS[2]}."
     return (
         f"there is no game lbf/{text}; write lbf/SxS-Pp-Ff with size {_span(SIZES)}, players {_span(PLAYERS)} and foods "
-        f"{_span(FOODS)}, then -coop, -coop-shared or -wta, -ind, -pen as you like, or an original id Foraging-...-v3; "
-        f"{'did you mean' if close else 'for example'} lbf/{close[0] if close else PAPER_IDS[2]}."
+        f"{_span(FOODS)}, then -coop, -coop-shared or -wta, -ind, -pen as you like, or an original id Foraging-...-v3; {advice}"
     )
 
 

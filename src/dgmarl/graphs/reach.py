@@ -108,11 +108,7 @@ def k_hop_parents(graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"], k
     ends = require_ends(ends, graph)
     if k < 0:
         raise ValueError(f"k must be 0 or more, got {k}")
-    within_episode = (graph | _self_loops(graph.shape[-1])) & ~ends[..., None, None]
-    parents = jnp.broadcast_to(_self_loops(graph.shape[-1]), graph.shape)
-    for hop in range(1, k + 1):
-        parents = boolean_product(_delayed(within_episode, hop), parents)
-    return parents
+    return _k_hop_parents(graph, ends, k)
 
 
 def last_influencing_time(graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -> Int[Array, "T *B N N"]:
@@ -289,6 +285,14 @@ def _meeting_times(graph: Array, ends: Array, max_degree: int | None) -> Array:
     return scan_lags(graph, ends, lambda edges: edges, lambda _, lags: lags, max_degree)
 
 
+@jax.jit
+def _k_hop_parents(graph: Array, ends: Array, k: int) -> Array:
+    self_loops = _self_loops(graph.shape[-1])
+    within_episode = (graph | self_loops) & ~ends[..., None, None]
+    start = jnp.broadcast_to(self_loops, graph.shape)
+    return lax.fori_loop(1, k + 1, lambda hop, parents: boolean_product(_delayed(within_episode, hop), parents), start)
+
+
 def _earliest(edges: Array, later: Array, max_degree: int | None) -> Array:
     """Entry [j, i]: the smallest later[k, i] over the targets k of j."""
 
@@ -316,7 +320,6 @@ def _steps(n_steps: int, ndim: int) -> Array:
     return jnp.arange(n_steps, dtype=jnp.int32).reshape(-1, *(1,) * (ndim - 1))
 
 
-def _delayed(values: Array, n_steps: int) -> Array:
+def _delayed(values: Array, n_steps: int | Array) -> Array:
     """Entry t holds values[t - n_steps], False before the window."""
-    n_steps = min(n_steps, values.shape[0])
-    return jnp.concatenate([jnp.zeros_like(values[:n_steps]), values[: values.shape[0] - n_steps]])
+    return jnp.where(_steps(values.shape[0], values.ndim) >= n_steps, jnp.roll(values, n_steps, axis=0), False)

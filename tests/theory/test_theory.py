@@ -161,6 +161,7 @@ def test_weighted_td_is_a_mixture_of_plain_td_and_ordinary_gae():
     plain = eg.td_form_gradient(mdp, logits, critic, 0.8)
     ordinary = eg.ungraphed_gae_gradient(mdp, logits, critic, 0.8)
     np.testing.assert_allclose(weighted, 0.8 * plain + 0.2 * ordinary, atol=1e-10)
+    np.testing.assert_allclose(plain, ordinary, atol=1e-8)  # an own-state critic: dropped TD errors carry no expected credit
 
 
 # Bounds and proof steps
@@ -327,6 +328,8 @@ def test_verdicts_follow_the_numbers():
 
 def test_mathematics():
     assert mathematics("T_ji <= gamma^2") == "T<sub>ji</sub> ≤ γ<sup>2</sup>"
+    assert mathematics("E ||g||^2 grows like N^1.5.") == "E ‖g‖<sup>2</sup> grows like N<sup>1.5</sup>."
+    assert mathematics("|| P^i_G' ||_1 and grad_graph") == "‖ P<sup>i</sup><sub>G'</sub> ‖<sub>1</sub> and grad_graph"
     assert mathematics("s_{t+1} & est_joint_grad_var") == "s<sub>t+1</sub> &amp; est_joint_grad_var"
 
 

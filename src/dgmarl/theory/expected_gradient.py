@@ -76,17 +76,16 @@ def credited_values(
     """E[ sum_t discount^t weight^i(s_t, R_t) amount^i(s_t, a_t) | s_0 = s, a_0 = a, R_0 = {j} ]; axes source j, target i, s,
     a.
     """
-    policy = joint_policy(mdp, logits)
-    n_joint, n_sets = len(policy), 2**mdp.n_agents
+    policy, chain = joint_policy(mdp, logits), state_chain(mdp, logits)
     weights, following = weight(graph), next_set(graph)
-    chain = state_chain(mdp, logits)
-    system = np.zeros((n_joint, n_sets, n_joint, n_sets))
-    state_index, set_index = np.meshgrid(np.arange(n_joint), np.arange(n_sets), indexing="ij")
-    system[state_index, set_index, :, following] = -discount * chain[state_index]
-    system[state_index, set_index, state_index, set_index] += 1
     credit = weights * np.einsum("sa,isa->is", policy, amount)[:, :, None]
-    size = n_joint * n_sets
-    later = np.linalg.solve(system.reshape(size, size), credit.reshape(-1, size).T).T.reshape(-1, n_joint, n_sets)
+    later = np.zeros_like(credit)
+    for reached in reversed(range(credit.shape[2])):
+        # Self-loops make sets grow only, and a larger set has a larger number: what comes after is known or stays in this set.
+        after = following[:, reached]
+        known = credit[:, :, reached] + discount * np.einsum("st,its->is", chain, later[:, :, after])
+        stays = discount * chain * (after == reached)[:, None]
+        later[:, :, reached] = np.linalg.solve(np.eye(len(chain)) - stays, known.T).T
     by_source = []
     for j in range(mdp.n_agents):
         first = 1 << j

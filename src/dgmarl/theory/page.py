@@ -53,20 +53,24 @@ figcaption { color: var(--faint); font-size: .85rem; } li { margin: .35rem 0; }
 .counts { display: flex; gap: 1.5rem; margin: 1rem 0; flex-wrap: wrap; } .counts b { font-size: 1.5rem; display: block; }
 """
 
-SYMBOLS = {
-    "epsilon": "ε", "lambda": "λ", "gamma": "γ", "Gamma": "Γ", "theta": "θ", "eta": "η", "pi_": "π_", " pi ": " π ",
-    "grad_": "∇_", "grad ": "∇", "sum_": "Σ_", "sqrt": "√", "infinity": "∞", "<=": "≤", "!=": "≠", "->": "→", "||": "‖",
+WORDS = {
+    "epsilon": "ε", "lambda": "λ", "gamma": "γ", "Gamma": "Γ", "theta": "θ", "eta": "η", "pi_": "π_", "log pi ": "log π ",
+    "grad_{": "∇_{", "grad_0": "∇_0", "grad ": "∇", "sum_": "Σ_", "sqrt": "√", "infinity": "∞",
 }  # fmt: skip
+OPERATORS = {"<=": "≤", "!=": "≠", "->": "→", "||": "‖"}
 
 
 def mathematics(text: str) -> str:
     """Escaped HTML in which plain-text formulas (gamma^2, T_ji, s_{t+1}) are set with symbols, superscripts and subscripts."""
-    for word, symbol in SYMBOLS.items():
+    for word, symbol in WORDS.items():
         text = re.sub(rf"(?<![A-Za-z_]){re.escape(word)}", symbol, text)
+    for operator, symbol in OPERATORS.items():
+        text = text.replace(operator, symbol)
     text = escape(text, quote=False)
-    group = r"(\{[^}]*\}|\([^)]*\)|-?[\w.]+'?)"
+    group = r"(\{[^}]*\}|\([^)]*\)|-?[^\W_]+(?:\.\d+)?'?)"
     text = re.sub(rf"\^{group}", lambda found: f"<sup>{found[1].strip('{}()')}</sup>", text)
-    return re.sub(rf"(?<![A-Za-z_])([A-Za-zΓΣ∇θπ])_{group}", lambda found: f"{found[1]}<sub>{found[2].strip('{}')}</sub>", text)
+    base = r"((?<![A-Za-z_])(?:max|Pa|[A-Za-zΓΣ∇θπ])|</sup>|‖)"
+    return re.sub(rf"{base}_{group}", lambda found: f"{found[1]}<sub>{found[2].strip('{}')}</sub>", text)
 
 
 VERDICTS = {"yes": ("yes", "holds"), "no": ("no", "does not hold"), "not claimed": ("other", "not claimed")}

@@ -8,6 +8,10 @@ __version__ = "0.1.0"
 # Public name -> module. Loaded on first use, so that `import dgmarl` and `dgmarl --help` stay quick.
 _EXPORTS = {
     "UsageError": "dgmarl.errors",
+    "train": "dgmarl.api",
+    "resume": "dgmarl.api",
+    "evaluate": "dgmarl.api",
+    "load": "dgmarl.api",
     "make_env": "dgmarl.envs.registry",
     "EnvSpec": "dgmarl.envs.base",
     "Environment": "dgmarl.envs.base",
@@ -21,6 +25,10 @@ _EXPORTS = {
 __all__ = ["__version__", *_EXPORTS]
 
 if TYPE_CHECKING:
+    from dgmarl.api import evaluate as evaluate
+    from dgmarl.api import load as load
+    from dgmarl.api import resume as resume
+    from dgmarl.api import train as train
     from dgmarl.credit.gae import gae as gae
     from dgmarl.credit.graph_gae import graph_gae as graph_gae
     from dgmarl.envs.base import Environment as Environment

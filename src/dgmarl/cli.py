@@ -6,20 +6,24 @@ Every command also takes `--config FILE` (a YAML file with values for its option
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from json import dumps as json_text
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import tyro
 
 from dgmarl import __version__
-from dgmarl.config import build, parse_assignments, read_yaml, suggest, write_yaml
-from dgmarl.errors import UsageError
+from dgmarl.config import build, convert, override, parse_assignments, read_yaml, suggest, write_yaml
+from dgmarl.errors import RunError, UsageError
 from dgmarl.files import refuse_unwritable, write_atomic
 
+EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 EnvId = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
+RunPath = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
 Options = tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")]]
 
 
@@ -89,18 +93,159 @@ class CheckEnv:
         return 0
 
 
+Count = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda texts: convert(texts[0], int, "the number"),  # so that 1e6 is a number of steps
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    ),
+]
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a method on an environment, all seeds side by side, into a run folder that can be resumed, watched and loaded."""
+
+    env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]] = ""
+    """Environment id, module:Class or file.py:Class (needed unless --resume or --config names one)."""
+    method: str = "ippo-dg"
+    """ippo or mappo, then -local, -global or -dg."""
+    graph: str = "oracle"
+    """For -dg: oracle, self, complete, random:P, fixed:FILE or file.py:Source."""
+    seeds: Count = 5
+    """How many seeds."""
+    seed: Count = 0
+    """The first seed."""
+    steps: Count = 1_000_000
+    """Environment steps per seed; may be written 1e6."""
+    out: Folder = None
+    """The run folder to write; by default runs/ENV__METHOD."""
+    set: Options = ()
+    """Any other field of the configuration, such as learner.hidden=64, n_envs=32 or env_options.noise=0; several times."""
+    resume: Folder = None
+    """Continue this run folder to the identical result; all other options but the display's are its own."""
+    init_from: Folder = None
+    """Start from the policy and critic of another run's first seed."""
+    keep_every: int = 0
+    """Keep every K-th checkpoint for good; 0: only the latest two."""
+    deterministic: bool = False
+    """Bit-identical runs on a GPU too, at the price of slower reductions; a CPU always is."""
+    quiet: bool = False
+    """No progress display."""
+    base: tyro.conf.Suppress[dict[str, Any] | None] = None
+    """The configuration file, where one was given."""
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> "Train":
+        """From a configuration file: a run's config.yaml, or any part of one."""
+        own = {name: values[name] for name in ("env", "method", "graph", "seeds", "seed", "steps") if name in values}
+        return replace(build(cls, own), base=values)
+
+    def run(self) -> int:
+        """Train, showing progress; Ctrl-C stops at the next evaluation with a checkpoint."""
+        if self.deterministic:
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
+        from dgmarl import api
+        from dgmarl.report.display import TrainingDisplay
+        from dgmarl.runs.folder import RunFolder
+
+        config = RunFolder(self.resume).config() if self.resume else self._config()
+        out = self.resume or self.out or Path("runs") / f"{config.env.replace('/', '_').replace(':', '_')}__{config.method}"
+        refuse_unwritable(out / "config.yaml")
+        label = f"{config.env} {config.method}, {config.seeds} seed{'s' * (config.seeds > 1)}"
+        with TrainingDisplay(label, config.steps, self.quiet) as display:
+            if self.resume:
+                result = api.resume(out, display, keep_every=self.keep_every)
+            else:
+                params = api.load(self.init_from).params if self.init_from else None
+                result = api.train_config(config, out, params, display, keep_every=self.keep_every)
+        return _summarise(result, out)
+
+    def _config(self):
+        from dgmarl.settings import TrainConfig, preset, resolve
+
+        if not self.env:
+            raise UsageError("train needs an environment, for example `dgmarl train star-spread/5`, or --resume RUN.")
+        given = {name: getattr(self, name) for name in ("graph", "seeds", "seed", "steps")}
+        changes = parse_assignments(self.set)
+        if self.base is None:
+            return resolve(self.env, self.method, changes, **given)
+        base = {**self.base, "env": self.env, "method": self.method, **given}
+        if self.method != self.base.get("method"):
+            changes = {**preset(self.env, self.method), **changes}
+        return override(build(TrainConfig, base), changes)
+
+
+def _summarise(result, out: Path) -> int:
+    """Say what came out, where it is, and what to do next."""
+    from dgmarl.report.statistics import mean_interval
+
+    final = mean_interval(result.returns[:, -1].mean(axis=-1))
+    interval = "" if final.low != final.low else f" [{final.low:.3f}, {final.high:.3f}]"
+    speed, compile_s = result.timing["steps_per_s"], result.timing["compile_s"]
+    print(f"{out}: return {final.estimate:.3f}{interval} after {result.steps[:, -1].min():,} steps, {len(result.steps)} seeds")
+    print(f"{speed:,.0f} environment steps/s in all; {compile_s:.0f} s compiling, {result.timing['train_s']:.0f} s training")
+    if result.interrupted:
+        print(f"Stopped. Go on with: dgmarl train --resume {out}")
+        return 130
+    print(f"Watch it with: dgmarl watch {out}")
+    return 0
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play fresh episodes with the policies of a run and report their returns."""
+
+    run_folder: RunPath
+    """The folder that `dgmarl train` wrote."""
+    episodes: int = 100
+    """Episodes per seed."""
+    seed: int = 0
+    """Seed of the play."""
+    which: Literal["last", "best"] = "last"
+    """The policies after the last step, or each seed's best at an evaluation (chosen by luck too: do not publish it)."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Print one line per seed and the mean with its interval."""
+        if self.episodes < 1:
+            raise UsageError(f"--episodes is {self.episodes}, but at least 1 episode must be played.")
+        from dgmarl import api
+        from dgmarl.report.statistics import mean_interval
+        from dgmarl.runs.folder import RunFolder
+
+        returns = api.evaluate(self.run_folder, self.episodes, self.seed, self.which)
+        first, means = RunFolder(self.run_folder).config().seed, returns.mean(axis=1)
+        overall = mean_interval(means)
+        if self.json:
+            seeds = {str(first + k): float(mean) for k, mean in enumerate(means)}
+            print(json_text({"episodes": self.episodes, "which": self.which, "seeds": seeds, "mean": overall._asdict()}))
+            return 0
+        for k, (mean, spread) in enumerate(zip(means, returns.std(axis=1), strict=True)):
+            print(f"seed {first + k}: return {mean:.3f} (standard deviation over episodes {spread:.3f})")
+        print(f"mean over {len(means)} seeds: {overall.estimate:.3f}, 95 % interval [{overall.low:.3f}, {overall.high:.3f}]")
+        return 0
+
+
 @dataclass(frozen=True)
 class Watch:
-    """Play episodes and write a page in which to watch them, with dependence arrows and credit."""
+    """Play episodes and write a page in which to watch them, with dependence arrows and where credit goes."""
 
-    env: EnvId
-    """Environment id, module:Class or file.py:Class."""
-    policy: Literal["random"] = "random"
-    """Who plays."""
+    what: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|ENV")]]
+    """A run folder (its trained policy plays), or an environment id, module:Class or file.py:Class (random play)."""
     episodes: int = 3
     """How many episodes to record."""
     seed: int = 0
     """Seed of the play; the same seed gives the same page."""
+    policy: Literal["last", "best", "random"] = "last"
+    """Who plays in a run folder: the policy after the last step, the best at an evaluation, or chance."""
+    trained_seed: int | None = None
+    """Which seed of the run plays. Default: the first."""
     out: Path = Path("replay.html")
     """The page to write."""
     set: Options = ()
@@ -111,23 +256,34 @@ class Watch:
         if self.episodes < 1:
             raise UsageError(f"--episodes is {self.episodes}, but at least 1 episode must be played.")
         refuse_unwritable(self.out)
-        import jax
-
-        from dgmarl.envs.checker import check_env
-        from dgmarl.envs.registry import make_env
         from dgmarl.report.replay import replay_page
-        from dgmarl.rollout import act_randomly, record_episodes
 
-        env = make_env(self.env, **parse_assignments(self.set))
-        for finding in check_env(env, self.seed):
-            if finding.kind == "violation":
-                raise UsageError(f"{self.env} breaks the environment contract: {finding.sentence}")
-        with _status(f"playing {self.episodes} episodes of {self.env}"):
-            recording = record_episodes(env, act_randomly, jax.random.key(self.seed), self.episodes)
-            page = replay_page(env, recording, self.policy)
+        with _status(f"playing {self.episodes} episodes of {self.what}"):
+            env, recording, player = self._record()
+            page = replay_page(env, recording, player)
         write_atomic(self.out, page)
         print(f"Open {self.out.absolute().as_uri()}")
         return 0
+
+    def _record(self):
+        import jax
+
+        from dgmarl import api
+        from dgmarl.envs.checker import check_env
+        from dgmarl.envs.registry import make_env
+        from dgmarl.rollout import act_randomly, record_episodes
+
+        key = jax.random.key(self.seed)
+        if Path(self.what).is_dir():
+            run = api.load(self.what, self.trained_seed, "best" if self.policy == "best" else "last")
+            if self.policy != "random":
+                return run.env, run.record(key, self.episodes), f"{run.config.method} ({self.policy})"
+            return run.env, record_episodes(run.env, act_randomly, key, self.episodes), "random"
+        env = make_env(self.what, **parse_assignments(self.set))
+        for finding in check_env(env, self.seed):
+            if finding.kind == "violation":
+                raise UsageError(f"{self.what} breaks the environment contract: {finding.sentence}")
+        return env, record_episodes(env, act_randomly, key, self.episodes), "random"
 
 
 @dataclass(frozen=True)
@@ -152,7 +308,14 @@ class Doctor:
         return 0
 
 
-COMMANDS: dict[str, type[Command]] = {"envs": Envs, "check-env": CheckEnv, "watch": Watch, "doctor": Doctor}
+COMMANDS: dict[str, type[Command]] = {
+    "train": Train,
+    "evaluate": Evaluate,
+    "watch": Watch,
+    "envs": Envs,
+    "check-env": CheckEnv,
+    "doctor": Doctor,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -163,6 +326,9 @@ def main(arguments: list[str] | None = None) -> None:
     except UsageError as error:
         print(f"dgmarl: {error}", file=sys.stderr)
         code = EXIT_USAGE
+    except RunError as error:
+        print(f"dgmarl: {error}", file=sys.stderr)
+        code = EXIT_FAILED
     except KeyboardInterrupt:
         print("dgmarl: stopped", file=sys.stderr)
         code = 130
@@ -185,8 +351,11 @@ def _run(arguments: list[str]) -> int:
     command = COMMANDS[name]
     rest, config = _take_option(rest, "--config")
     rest, save = _take_option(rest, "--save-config")
-    given = {} if config is None else {"default": build(command, read_yaml(config))}
-    parsed = tyro.cli(command, prog=f"dgmarl {name}", args=rest, description=_describe(command), **given)
+    parse: Any = tyro.cli
+    if config is not None:
+        from_values = getattr(command, "from_values", partial(build, command))
+        parse = partial(parse, default=from_values(read_yaml(config)))
+    parsed = parse(command, prog=f"dgmarl {name}", args=rest, description=_describe(command))
     if save is not None:
         write_yaml(save, parsed)
     return parsed.run()

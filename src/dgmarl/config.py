@@ -37,8 +37,10 @@ def plain(config: Any) -> Any:
     """The configuration as nested plain values (dicts, lists, numbers, text), ready for YAML or JSON."""
     if dataclasses.is_dataclass(config):
         return {field.name: plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
-    if isinstance(config, tuple):
+    if isinstance(config, tuple | list):
         return [plain(item) for item in config]
+    if isinstance(config, dict):
+        return {name: plain(value) for name, value in config.items()}
     return str(config) if isinstance(config, Path) else config
 
 

@@ -1,10 +1,11 @@
 """Writing files so that a reader, or a crash, never sees half of one."""
 
+import errno
 import os
 import tempfile
 from pathlib import Path
 
-from dgmarl.errors import UsageError
+from dgmarl.errors import RunError, UsageError
 
 
 def write_atomic(path: Path | str, content: str | bytes) -> Path:
@@ -24,8 +25,25 @@ def write_atomic(path: Path | str, content: str | bytes) -> Path:
     except OSError as error:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
-        raise UsageError(f"{path} cannot be written ({error.strerror}): choose another place or make room.") from None
+        raise unwritable(path, error) from None
     return path
+
+
+def append_line(path: Path | str, content: str) -> None:
+    """Append whole lines and flush them to disk; a crash can cut only what is being appended."""
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise unwritable(Path(path), error) from None
+
+
+def unwritable(path: Path, error: OSError) -> UsageError | RunError:
+    """The sentence for a failed write: a mistake of the user's, or a disk that is full."""
+    kind = RunError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO) else UsageError
+    return kind(f"{path} cannot be written ({error.strerror}): choose another place or make room; what was there is intact.")
 
 
 def refuse_unwritable(path: Path | str) -> None:

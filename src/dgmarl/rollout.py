@@ -82,7 +82,6 @@ def collect(
         if reset:
             state, view = reset_where(env, reset_key, done, state, next_view)
         else:
-            running_next = running & ~done
             state, view = _where(running, (state, next_view), (play.state, play.view))
         extras = {
             name: value
@@ -95,7 +94,7 @@ def collect(
         }
         reward = jnp.where(running[:, None], outcome.reward, 0)
         step = Batch(play.view, next_view, action, log_prob, reward, terminated, truncated, running, play.starts, None, extras)
-        return (Play(state, view, memory, done), running if reset else running_next), step
+        return (Play(state, view, memory, done), running if reset else running & ~done), step
 
     carry = (play, jnp.ones(play.starts.shape, bool))
     (play, _), batch = jax.lax.scan(one_step, carry, jax.random.split(key, length))
@@ -206,21 +205,31 @@ class Recording(NamedTuple):
     terminated: Bool[Array, "E"]
 
 
-def record_episodes(env: Environment, act: Act, key: PRNGKeyArray, n_episodes: int, memory: Memory = None) -> Recording:
-    """Play `n_episodes` to their end, each with its oracle graphs where the environment offers them."""
-    needs = frozenset({"states", "oracle"} if env.offers("oracle_graph") else {"states"})
+def record_episodes(
+    env: Environment,
+    act: Act,
+    key: PRNGKeyArray,
+    n_episodes: int,
+    memory: Memory = None,
+    needs: frozenset[str] = frozenset(),
+    infer: Callable[[Batch], Bool[Array, "T E N N"]] | None = None,
+) -> Recording:
+    """Play `n_episodes` to their end. `infer` gives the graphs, from a batch with what it `needs`; by default the oracle."""
+    if infer is None and env.offers("oracle_graph"):
+        needs, infer = needs | {"oracle"}, lambda batch: batch.extras["oracle"]
 
     @jax.jit
-    def play(key: PRNGKeyArray) -> tuple[Play, Batch]:
+    def play(key: PRNGKeyArray) -> Recording:
         reset_key, play_key = jax.random.split(key)
         start = start_play(env, reset_key, memory, n_episodes)
-        return collect(env, act, start, play_key, env.spec.horizon, needs, reset=False)
+        last, batch = collect(env, act, start, play_key, env.spec.horizon, needs | {"states"}, reset=False)
+        graph = infer(batch) if infer else None
+        steps = (batch.extras["states"], batch.action, batch.reward, graph)
+        state, action, reward, graph = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), steps)
+        ended = batch.terminated.any(axis=0)
+        return Recording(state, last.state, action, reward, graph, batch.valid.sum(axis=0), ended)
 
-    last, batch = play(key)
-    by_episode = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (batch.extras, batch.action, batch.reward))
-    extras, action, reward = by_episode
-    ended = batch.terminated.any(axis=0)
-    return Recording(extras["states"], last.state, action, reward, extras.get("oracle"), batch.valid.sum(axis=0), ended)
+    return play(key)
 
 
 def _where(mask: Bool[Array, "B"], new: Any, old: Any) -> Any:

@@ -10,7 +10,7 @@ A user's own source is any object with these four; `--graph file.py:Source` call
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +99,7 @@ class RandomSource:
 class OracleSource:
     """The graph that the environment itself knows."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"oracle"})
+    needs: frozenset[str] = frozenset({"oracle"})
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """Nothing to remember, but the environment must know its graph."""

@@ -1,0 +1,233 @@
+"""Proximal policy optimisation for teams: IPPO and MAPPO, with local, global or dependence-graph credit.
+
+One learner. IPPO and MAPPO differ in what the critic sees (`critic`), the three kinds of credit in which rewards an advantage
+is made of (`credit`). The defaults are the paper's; where its text and its code differ, the code's numbers are used (full
+batches, separate optimisers, no value coefficient, no gamma^t factor).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from dgmarl.credit.gae import gae
+from dgmarl.credit.graph_gae import graph_gae
+from dgmarl.credit.standardise import RunningStatistics, initial_statistics, standardise, update_statistics
+from dgmarl.envs.base import EnvSpec, View
+from dgmarl.errors import UsageError
+from dgmarl.nets.actor_critic import CriticKind, Policy, Value
+from dgmarl.rollout import Batch, Memory
+
+Credit = Literal["local", "global", "graph"]
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Numbers of the learner; the defaults are those of the paper's foraging runs."""
+
+    credit: Credit = "graph"
+    """Whose rewards an agent is credited with: its own, everybody's, or those its actions can reach."""
+    critic: CriticKind = "agent"
+    """What the critic sees: own observation (IPPO), state and agent (MAPPO), or the state with one head per agent (MAPPO)."""
+    network: Literal["fc", "gru"] = "fc"
+    """The middle of the policy: a hidden layer, or a recurrent one."""
+    hidden: int = 128
+    """Width of every hidden layer."""
+    share_parameters: bool = True
+    """One network for all agents (which are told who they are), or one set of parameters per agent."""
+    learning_rate: float = 5e-4
+    """Step size of Adam, for policy and critic."""
+    gradient_clip: float = 10.0
+    """Largest norm of a gradient, policy and critic separately."""
+    epochs: int = 4
+    """Passes over each batch."""
+    minibatches: int = 1
+    """Parts a batch is cut into (by environment) in each pass; 1: full batches, as in the paper."""
+    clip: float = 0.2
+    """How far the probability ratio may move from 1."""
+    entropy: float = 0.001
+    """Weight of the entropy bonus."""
+    gamma: float = 0.99
+    """Discount factor."""
+    lambda_: float = 0.95
+    """Decay of GAE; also the weight of a reached agent in weighted graph credit."""
+    standardise_reward: bool = False
+    """Scale rewards by running statistics: per agent (local), of the sum (global), over all agents (graph)."""
+    normalise_advantage: bool = False
+    """Shift and scale the advantages of a batch to mean 0 and deviation 1."""
+    weighted: bool = True
+    """Unreached agents keep the weight 1 - lambda in graph credit (the paper's runs), instead of 0."""
+    cross_weight: float = 1.0
+    """Weight of other agents' rewards in graph credit; 1: the paper's."""
+    mask_dead: bool = False
+    """Leave dead agents out of the losses; False: the paper's runs."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot be meant."""
+        for name, low, high in (("gamma", 0, 1), ("lambda_", 0, 1), ("clip", 0, 1), ("cross_weight", 0, 1)):
+            _require(low <= getattr(self, name) <= high, name, getattr(self, name), f"a number from {low} to {high}")
+        for name in ("hidden", "epochs", "minibatches"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name in ("learning_rate", "gradient_clip"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        _require(self.entropy >= 0, "entropy", self.entropy, "0 or more")
+
+
+class PPOState(NamedTuple):
+    """All that learning changes."""
+
+    params: dict[str, Any]
+    """`actor` and `critic`."""
+    optimiser: dict[str, Any]
+    statistics: RunningStatistics
+
+
+class Samples(NamedTuple):
+    """What the epochs go over, computed once per batch; `[T, B, ...]`."""
+
+    view: View
+    action: Array
+    log_prob: Array
+    starts: Array
+    advantage: Float[Array, "T B N"]
+    target: Float[Array, "T B N"]
+    mask: Bool[Array, "T B N"]
+
+
+class PPO:
+    """The learner: `init`, `act`, `learn`."""
+
+    def __init__(self, config: PPOConfig, spec: EnvSpec):
+        self.config = config
+        self.policy = Policy(spec, config.hidden, config.network == "gru", config.share_parameters)
+        self.value = Value(spec, config.hidden, config.critic, config.share_parameters)
+        self.optimiser = optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(config.learning_rate))
+        self._per_agent = (spec.n_agents,) if config.credit == "local" else ()
+
+    def init(self, key: PRNGKeyArray) -> PPOState:
+        """Fresh parameters, optimisers and reward statistics."""
+        actor_key, critic_key = jax.random.split(key)
+        params = {"actor": self.policy.init(actor_key), "critic": self.value.init(critic_key)}
+        optimiser = {name: self.optimiser.init(part) for name, part in params.items()}
+        return PPOState(params, optimiser, initial_statistics(self._per_agent))
+
+    def act(
+        self,
+        params: dict[str, Any],
+        key: PRNGKeyArray,
+        view: View,
+        memory: Memory,
+        starts: Bool[Array, "B"],
+        greedy: bool = False,
+    ) -> tuple[Array, Array, Memory]:
+        """Actions of B environments, sampled or the most likely, with their log probabilities and the memory after."""
+        memory, log_probs = self.policy.log_probs(
+            params["actor"], memory, jax.tree.map(lambda leaf: leaf[None], view), starts[None]
+        )
+        choices = jnp.where(view.avail, log_probs[0], -jnp.inf)
+        action = choices.argmax(axis=-1) if greedy else jax.random.categorical(key, choices)
+        return action, _taken(log_probs[0], action), memory
+
+    def learn(
+        self, state: PPOState, batch: Batch, graph: Bool[Array, "T B N N"] | None, key: PRNGKeyArray
+    ) -> tuple[PPOState, dict[str, Array]]:
+        """One iteration of updates on one batch."""
+        reward, statistics = self.standardised_reward(state.statistics, batch)
+        samples = self.samples(state.params["critic"], batch, reward, graph)
+
+        def update(carry: tuple[dict, dict], part: tuple[Memory, Samples] | None) -> tuple[tuple[dict, dict], dict[str, Array]]:
+            params, optimiser = carry
+            gradient, metrics = jax.grad(self.loss, has_aux=True)(params, *(part or (batch.memory, samples)))
+            for name in params:
+                change, moments = self.optimiser.update(gradient[name], optimiser[name], params[name])
+                params = {**params, name: optax.apply_updates(params[name], change)}
+                optimiser = {**optimiser, name: moments}
+            return (params, optimiser), metrics
+
+        parts = None if self.config.minibatches == 1 else self._minibatches(key, batch.memory, samples)
+        n_updates = self.config.epochs * self.config.minibatches
+        (params, optimiser), metrics = jax.lax.scan(update, (state.params, state.optimiser), parts, length=n_updates)
+        metrics = {name: values.mean() for name, values in metrics.items()}
+        metrics["advantage_std"] = jnp.std(samples.advantage, where=samples.mask)
+        return PPOState(params, optimiser, statistics), metrics
+
+    def standardised_reward(
+        self, statistics: RunningStatistics, batch: Batch
+    ) -> tuple[Float[Array, "T B N"], RunningStatistics]:
+        """The rewards that credit is made of. Global credit gives everybody the sum."""
+        reward = batch.reward
+        if self.config.credit == "global":
+            reward = jnp.broadcast_to(reward.sum(axis=-1, keepdims=True), reward.shape)
+        if not self.config.standardise_reward:
+            return reward, statistics
+        seen = reward[..., :1] if self.config.credit == "global" else reward
+        statistics = update_statistics(statistics, seen, batch.valid)
+        return standardise(statistics, reward), statistics
+
+    def samples(
+        self, critic: Any, batch: Batch, reward: Float[Array, "T B N"], graph: Bool[Array, "T B N N"] | None
+    ) -> Samples:
+        """Advantages and critic targets, once per batch, before any update (specification of Algorithm 1 and GAE)."""
+        config = self.config
+        value = self.value(critic, batch.view)
+        next_value = self.value(critic, batch.next_view)
+        masks = (batch.bootstrap, batch.continues, config.gamma, config.lambda_)
+        own = gae(reward, value, next_value, *masks)
+        advantage = own
+        if config.credit == "graph":
+            assert graph is not None
+            options = {"weighted": config.weighted, "cross_weight": config.cross_weight}
+            advantage = graph_gae(reward, value, next_value, graph, *masks, **options)
+        mask = jnp.broadcast_to(batch.valid[..., None], advantage.shape)
+        if config.mask_dead:
+            mask &= batch.view.alive
+        if config.normalise_advantage:
+            mean, count = jnp.mean(advantage, where=mask), mask.sum()
+            variance = jnp.sum((advantage - mean) ** 2, where=mask) / jnp.maximum(count - 1, 1)
+            advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
+        return Samples(batch.view, batch.action, batch.log_prob, batch.starts, advantage, own + value, mask)
+
+    def loss(self, params: dict[str, Any], memory: Memory, samples: Samples) -> tuple[Float[Array, ""], dict[str, Array]]:
+        """Policy and critic loss together: they share no parameter, so one gradient serves both optimisers."""
+        config = self.config
+        _, log_probs = self.policy.log_probs(params["actor"], memory, samples.view, samples.starts)
+        log_ratio = _taken(log_probs, samples.action) - samples.log_prob
+        ratio = jnp.exp(log_ratio)
+        clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+        surrogate = jnp.minimum(ratio * samples.advantage, clipped * samples.advantage)
+        entropy = -(jnp.exp(log_probs) * log_probs).sum(axis=-1)
+        error = samples.target - self.value(params["critic"], samples.view)
+
+        def mean(x: Float[Array, "T B N"]) -> Float[Array, ""]:
+            return jnp.sum(x, where=samples.mask) / jnp.maximum(samples.mask.sum(), 1)
+
+        policy_loss = -mean(surrogate + config.entropy * entropy)
+        value_loss = mean(error**2)
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": mean(entropy),
+            "clipped": mean((jnp.abs(ratio - 1) > config.clip).astype(jnp.float32)),
+            "kl": mean(ratio - 1 - log_ratio),
+        }
+        return policy_loss + value_loss, metrics
+
+    def _minibatches(self, key: PRNGKeyArray, memory: Memory, samples: Samples) -> tuple[Memory, Samples]:
+        """The environments of the batch dealt out anew in each epoch: [updates, T, B / minibatches, ...]."""
+        n_envs, parts = samples.mask.shape[1], self.config.minibatches
+        orders = jax.vmap(lambda key: jax.random.permutation(key, n_envs))(jax.random.split(key, self.config.epochs))
+        chosen = orders.reshape(self.config.epochs * parts, n_envs // parts)
+        return memory[chosen], jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, chosen], 1, 0), samples)
+
+
+def _taken(log_probs: Float[Array, "*B A"], action: Array) -> Float[Array, "*B"]:
+    """The entry of the action that was taken; a comparison and a sum are faster here than a gather."""
+    return jnp.sum(log_probs, axis=-1, where=action[..., None] == jnp.arange(log_probs.shape[-1]))
+
+
+def _require(holds: bool, name: str, value: float, allowed: str) -> None:
+    if not holds:
+        raise UsageError(f"learner.{name} is {value:g}, but must be {allowed}.")

@@ -1,0 +1,131 @@
+"""Checkpoints: one pytree each, whole or not at all, verified before use, never executed.
+
+Orbax writes the arrays; a list of checksums goes beside them before the folder gets its final name. So a crash leaves either
+the folder or a `.writing` remnant that is ignored, and a damaged folder is noticed and passed over for the one before.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dgmarl.errors import UsageError
+from dgmarl.files import unwritable, write_atomic
+
+KEPT = 2
+"""How many of the latest checkpoints stay: one to go on from, one to fall back to."""
+CHECKSUMS = "checksums.json"
+
+
+def save_checkpoint(folder: Path, index: int, state: Any, keep_every: int = 0) -> Path:
+    """Write `state` as checkpoint number `index`; older ones go, except the last two and every `keep_every`-th."""
+    import orbax.checkpoint as ocp
+
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    final, writing = folder / f"{index:08d}", folder / f"{index:08d}.writing"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in (final, writing):
+            shutil.rmtree(old, ignore_errors=True)
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(writing.absolute() / "state", _named_leaves(state))
+        write_atomic(writing / CHECKSUMS, json.dumps(_checksums(writing), indent=1))
+        os.replace(writing, final)
+    except OSError as error:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise unwritable(final, error) from None
+    for number in indices(folder)[:-KEPT]:
+        if not keep_every or number % keep_every:
+            shutil.rmtree(folder / f"{number:08d}", ignore_errors=True)
+    return final
+
+
+def load_latest(folder: Path, template: Any) -> tuple[int, Any]:
+    """Number and state of the newest checkpoint that is whole. `template` gives structure, shapes and dtypes."""
+    for index in reversed(indices(folder)):
+        path = folder / f"{index:08d}"
+        if _intact(path):
+            return index, _restore(path, template)
+        warnings.warn(f"The checkpoint {path} is damaged; going on from the one before it.", stacklevel=2)
+    raise UsageError(f"{folder} holds no whole checkpoint: start the run again in a new folder.")
+
+
+def indices(folder: Path) -> list[int]:
+    """Numbers of the finished checkpoints, oldest first."""
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal()) if folder.is_dir() else []
+
+
+def _restore(path: Path, template: Any) -> Any:
+    import orbax.checkpoint as ocp
+
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), ocp.StandardCheckpointer() as checkpointer:
+        warnings.simplefilter("ignore")
+        stored: dict[str, Any] = checkpointer.restore(path.absolute() / "state")
+    leaves = []
+    for name, leaf in _paths(template):
+        array = np.zeros(leaf.shape, _raw_dtype(leaf)) if _empty(leaf) else stored.get(name)
+        if array is None or np.shape(array) != _raw_shape(leaf):
+            raise UsageError(
+                f"The checkpoint {path} belongs to another configuration ({name} does not fit): resume its own run."
+            )
+        leaves.append(_to_leaf(np.asarray(array), leaf))
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def _named_leaves(state: Any) -> dict[str, np.ndarray]:
+    """Every leaf by its path; empty arrays, which Orbax does not store, are left out and made anew."""
+    return {name: np.asarray(_raw(leaf)) for name, leaf in _paths(state) if not _empty(leaf)}
+
+
+def _paths(tree: Any) -> list[tuple[str, Any]]:
+    return [
+        (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    ]
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _raw(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _raw_shape(leaf: Any) -> tuple[int, ...]:
+    return jax.eval_shape(jax.random.key_data, leaf).shape if _is_key(leaf) else leaf.shape
+
+
+def _raw_dtype(leaf: Any) -> Any:
+    return jnp.uint32 if _is_key(leaf) else leaf.dtype
+
+
+def _to_leaf(array: np.ndarray, leaf: Any) -> jax.Array:
+    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array, leaf.dtype)
+
+
+def _empty(leaf: Any) -> bool:
+    return 0 in leaf.shape
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below the folder, by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _intact(folder: Path) -> bool:
+    try:
+        expected = json.loads((folder / CHECKSUMS).read_text())
+    except (OSError, ValueError):
+        return False
+    return expected == _checksums(folder)

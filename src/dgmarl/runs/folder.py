@@ -1,0 +1,132 @@
+"""The run folder: configuration, one line per seed and evaluation, per-episode returns, timing, checkpoints.
+
+config.yaml      the resolved configuration, with a format version
+metrics.jsonl    one line per seed and evaluation; nothing is averaged away
+returns.npz      returns[seed, evaluation, episode] and steps[seed, evaluation]
+timing.json      compile seconds, steps per second, memory, host and code
+checkpoints/     see `checkpoints.py`
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import json
+import os
+import platform
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dgmarl import __version__
+from dgmarl.config import build, read_yaml, write_yaml
+from dgmarl.errors import UsageError
+from dgmarl.files import append_line, write_atomic
+from dgmarl.settings import FORMAT_VERSION, TrainConfig
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+
+    def create(self, config: TrainConfig) -> None:
+        """Begin a new run; a folder that already holds one is never overwritten."""
+        if (self.path / "config.yaml").exists():
+            raise UsageError(f"{self.path} already holds a run: resume it (--resume {self.path}) or choose another folder.")
+        write_yaml(self.path / "config.yaml", config)
+
+    def config(self) -> TrainConfig:
+        """The configuration that the run was started with."""
+        if not (self.path / "config.yaml").is_file():
+            raise UsageError(
+                f"{self.path} is not a run folder (it has no config.yaml): name the folder that `dgmarl train` wrote."
+            )
+        values = read_yaml(self.path / "config.yaml")
+        version = values.get("format", FORMAT_VERSION)
+        if isinstance(version, int) and version > FORMAT_VERSION:
+            raise UsageError(
+                f"{self.path} has format {version}, newer than this dgmarl knows ({FORMAT_VERSION}): update dgmarl."
+            )
+        return build(TrainConfig, values)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Refuse a second writer for as long as the block runs; the system frees the lock even after SIGKILL."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(
+                    f"{self.path} is being written by another process: wait for it, or choose another folder."
+                ) from None
+            yield
+
+    def append_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """One line per row."""
+        append_line(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All whole lines; a last line that a crash cut short is left out."""
+        path = self.path / "metrics.jsonl"
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            with contextlib.suppress(ValueError):
+                rows.append(json.loads(line))
+        return rows
+
+    def rewind_metrics(self, n_evaluations: int) -> None:
+        """Forget evaluations after a checkpoint: they will be made again, with the same outcome."""
+        rows = [row for row in self.read_metrics() if row["evaluation"] < n_evaluations]
+        write_atomic(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    def write_returns(self, steps: np.ndarray, returns: np.ndarray) -> None:
+        """steps[seed, evaluation] and returns[seed, evaluation, episode], the whole file anew."""
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, steps=steps, returns=returns.astype(np.float32))
+        write_atomic(self.path / "returns.npz", buffer.getvalue())
+
+    def read_returns(self) -> tuple[np.ndarray, np.ndarray]:
+        """What `write_returns` wrote last."""
+        with np.load(self.path / "returns.npz", allow_pickle=False) as stored:
+            return stored["steps"], stored["returns"]
+
+    def write_timing(self, timing: dict[str, Any]) -> None:
+        """Seconds, speed and memory, with the host and the code they belong to."""
+        write_atomic(self.path / "timing.json", json.dumps({**timing, **host_facts()}, indent=1) + "\n")
+
+    def read_timing(self) -> dict[str, Any]:
+        """What `write_timing` wrote last; empty if it never did."""
+        path = self.path / "timing.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+
+def host_facts() -> dict[str, Any]:
+    """Where and with what a run was made."""
+    device = jax.devices()[0]
+    statistics = device.memory_stats() or {}
+    on_host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "peak_memory_mib": round(statistics.get("peak_bytes_in_use", 0) / 2**20 or on_host, 1),
+        "device": device.device_kind,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "dgmarl": code_version(),
+    }
+
+
+def code_version() -> str:
+    """The version, and a hash of the source that ran: two runs with the same one ran the same code."""
+    digest = hashlib.sha256()
+    package = Path(__file__).resolve().parents[1]
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return f"{__version__}+{digest.hexdigest()[:12]}"

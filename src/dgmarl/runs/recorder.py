@@ -1,0 +1,176 @@
+"""What comes out of training, as it comes: kept as arrays, written to the run folder, shown to whoever watches."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dgmarl.errors import RunError
+from dgmarl.rollout import Evaluation
+from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
+from dgmarl.runs.folder import RunFolder, host_facts
+from dgmarl.settings import TrainConfig
+
+
+class Progress(NamedTuple):
+    """What a display may show after each evaluation; `[S]` per seed."""
+
+    evaluation: int
+    steps: Int[np.ndarray, "S"]
+    returns: Float[np.ndarray, "S E"]
+    metrics: dict[str, Float[np.ndarray, "S"]]
+    steps_per_s: float
+    """Of all seeds together, since the last evaluation, evaluation included."""
+    seconds: float
+
+
+class TrainResult(NamedTuple):
+    """A run as arrays. Seeds that were done earlier than others repeat their last evaluation."""
+
+    config: TrainConfig
+    steps: Int[np.ndarray, "S K"]
+    """Environment steps of each seed at each evaluation."""
+    returns: Float[np.ndarray, "S K E"]
+    """Team return of every evaluation episode."""
+    timing: dict[str, Any]
+    state: Any
+    """The last TrainState, seeds first."""
+    interrupted: bool
+    """Ctrl-C came before the steps were done."""
+
+
+class Recorder:
+    """Used as a context: holds the folder's lock, and turns Ctrl-C into a wish to stop at the next evaluation."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: RunFolder | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        checkpoint_seconds: float = 30.0,
+        keep_every: int = 0,
+    ):
+        self.config, self.folder, self.on_progress = config, folder, on_progress
+        self.checkpoint_seconds, self.keep_every = checkpoint_seconds, keep_every
+        self.steps: list[np.ndarray] = []
+        self.returns: list[np.ndarray] = []
+        self.timing: dict[str, Any] = {"compile_s": 0.0, "train_s": 0.0}
+        self.interrupted = False
+        self._context = ExitStack()
+
+    def __enter__(self) -> "Recorder":
+        if self.folder:
+            self._context.enter_context(self.folder.lock())
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGINT, self._interrupt)
+            self._context.callback(signal.signal, signal.SIGINT, before)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._context.close()
+
+    def restore(self, state: Any) -> Any:
+        """Go on from the folder's newest whole checkpoint; `state` is its template, and what a run without one starts from."""
+        assert self.folder is not None
+        if not indices(self.folder.checkpoints):
+            self.folder.rewind_metrics(0)
+            return state
+        n_evaluations, state = load_latest(self.folder.checkpoints, state)
+        self.folder.rewind_metrics(n_evaluations)
+        steps, returns = self.folder.read_returns()
+        self.steps, self.returns = list(steps.T[:n_evaluations]), list(returns.swapaxes(0, 1)[:n_evaluations])
+        self.timing["train_s"] = self.folder.read_timing().get("train_s", 0.0)
+        return state
+
+    def compiled(self, seconds: float) -> None:
+        """Compilation is over, the clock of training starts."""
+        self.timing["compile_s"] = seconds
+        self._lap = self._saved = time.perf_counter()
+
+    def wants_more(self) -> bool:
+        """Some seed has not had its steps, and nobody pressed Ctrl-C."""
+        return not self.interrupted and (not self.steps or self.steps[-1].min() < self.config.steps)
+
+    def record(self, state: Any, metrics: dict[str, Any], evaluation: Evaluation) -> None:
+        """Keep, write and show one evaluation of all seeds."""
+        step = np.asarray(state.step)  # waits for the device
+        now = time.perf_counter()
+        before = self.steps[-1] if self.steps else np.zeros_like(step)
+        running = before < self.config.steps
+        returns = np.where(running[:, None], evaluation.returns, self.returns[-1] if self.returns else 0)
+        seconds, self._lap = now - self._lap, now
+        self.timing["train_s"] += seconds
+        values = {name: np.asarray(value) for name, value in metrics.items()}
+        self._refuse_nan(values, running, before, step)
+        self.steps.append(step)
+        self.returns.append(returns)
+        speed = float((step - before).sum() / seconds)
+        progress = Progress(len(self.steps) - 1, step, returns, values, speed, self.timing["train_s"])
+        if self.folder:
+            self.folder.append_metrics(
+                self._rows(progress, np.asarray(state.iteration), np.asarray(evaluation.lengths), running)
+            )
+            if progress.evaluation == 0 or now - self._saved > self.checkpoint_seconds:
+                self.save(state)
+        self.on_progress(progress)
+
+    def save(self, state: Any) -> None:
+        """Write returns, timing and a checkpoint; called now and then, and at the end."""
+        if not self.folder:
+            return
+        steps, returns = np.stack(self.steps, axis=1), np.stack(self.returns, axis=1)
+        self.folder.write_returns(steps, returns)
+        self.folder.write_timing({**self.timing, "steps_per_s": self.speed})
+        save_checkpoint(self.folder.checkpoints, len(self.steps), state, self.keep_every)
+        self._saved = time.perf_counter()
+
+    @property
+    def speed(self) -> float:
+        """Environment steps per second of all seeds together, evaluations included, compilation not."""
+        return float(self.steps[-1].sum() / max(self.timing["train_s"], 1e-9)) if self.steps else 0.0
+
+    def result(self, state: Any) -> TrainResult:
+        """Everything as arrays."""
+        unfinished = bool(self.steps[-1].min() < self.config.steps)
+        timing = {**self.timing, "steps_per_s": self.speed, **host_facts()}
+        return TrainResult(self.config, np.stack(self.steps, 1), np.stack(self.returns, 1), timing, state, unfinished)
+
+    def _rows(
+        self, progress: Progress, iteration: np.ndarray, lengths: np.ndarray, running: np.ndarray
+    ) -> list[dict[str, Any]]:
+        return [
+            {
+                "seed": self.config.seed + int(k),
+                "evaluation": progress.evaluation,
+                "iteration": int(iteration[k]),
+                "step": int(progress.steps[k]),
+                "wall_s": round(progress.seconds, 3),
+                "return_mean": float(progress.returns[k].mean()),
+                "return_std": float(progress.returns[k].std()),
+                "length_mean": float(lengths[k].mean()),
+                **{name: float(value[k]) for name, value in progress.metrics.items()},
+            }
+            for k in np.flatnonzero(running)
+        ]
+
+    def _refuse_nan(self, metrics: dict[str, np.ndarray], running: np.ndarray, before: np.ndarray, step: np.ndarray) -> None:
+        for name, value in metrics.items():
+            bad = np.flatnonzero(running & ~np.isfinite(value))
+            if len(bad):
+                k = int(bad[0])
+                saved = indices(self.folder.checkpoints) if self.folder else []
+                good = f"the last good checkpoint is number {saved[-1]}" if saved else "no checkpoint was written before"
+                raise RunError(
+                    f"{name} of seed {self.config.seed + k} became {value[k]} between step {before[k]} and {step[k]}; {good}. "
+                    "Try a smaller learner.learning_rate, or check the rewards."
+                )
+
+    def _interrupt(self, signal_number: int, frame: object) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True

@@ -1,0 +1,155 @@
+"""The training loop: collect -> credit -> update, evaluate, log, checkpoint.
+
+`Trainer.iterate` is one iteration and `Trainer.advance` all iterations up to the next evaluation, with the evaluation: one
+compiled program that runs for all seeds side by side and never leaves the device. `train` calls it until the slowest seed has
+had its steps, and hands what comes back to the run folder and the display. All that training changes is one pytree, the
+`TrainState`: a checkpoint is that pytree, so a resumed run continues exactly.
+"""
+
+import time
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from dgmarl.envs.base import Environment
+from dgmarl.envs.registry import make_env
+from dgmarl.errors import UsageError
+from dgmarl.graphs.metrics import density
+from dgmarl.graphs.sources import make_source
+from dgmarl.learners.ppo import PPO, PPOState
+from dgmarl.rollout import Evaluation, Play, collect, evaluate, start_play
+from dgmarl.runs.recorder import Recorder, TrainResult
+from dgmarl.settings import TrainConfig
+
+
+class Best(NamedTuple):
+    """The policy with the highest evaluation so far (the luckiest of many: report the last one, use this one)."""
+
+    mean_return: Float[Array, ""]
+    params: Any
+
+
+class TrainState(NamedTuple):
+    """Everything about one seed."""
+
+    key: PRNGKeyArray
+    iteration: Int[Array, ""]
+    step: Int[Array, ""]
+    """Environment steps that really happened."""
+    play: Play | None
+    """Where the environments stand between windows; None if every iteration starts afresh."""
+    learner: PPOState
+    graph: Any
+    best: Best
+
+
+class Trainer:
+    """The pure functions of a run; `init` and `advance` take a leading axis of seeds."""
+
+    def __init__(self, config: TrainConfig, env: Environment | None = None):
+        self.config = config
+        self.env = env or make_env(config.env, **config.env_options)
+        self.learner = PPO(config.learner, self.env.spec)
+        self.uses_graph = config.learner.credit == "graph"
+        self.source = make_source(config.graph if self.uses_graph else "self")
+        self.windows = config.collect == "windows"
+        self.length = (self.windows and config.window) or self.env.spec.horizon
+        per_iteration = self.length * config.n_envs
+        if config.steps < per_iteration:
+            raise UsageError(
+                f"steps is {config.steps}, but one iteration alone can take {per_iteration}: train for at least that long."
+            )
+        self.iterations_between_evaluations = -(-config.evaluation.interval // per_iteration)
+
+    def init(self, key: PRNGKeyArray) -> TrainState:
+        """One seed before its first step."""
+        key, learner_key, graph_key, play_key = jax.random.split(key, 4)
+        learner = self.learner.init(learner_key)
+        play = self._start_play(play_key) if self.windows else None
+        best = Best(jnp.float32(-jnp.inf), learner.params)
+        return TrainState(key, jnp.int32(0), jnp.int32(0), play, learner, self.source.init(graph_key, self.env), best)
+
+    def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
+        """One iteration of one seed: collect, credit, update."""
+        key, start_key, play_key, infer_key, learn_key, update_key = jax.random.split(state.key, 6)
+        play = state.play if state.play is not None else self._start_play(start_key)
+        act = partial(self.learner.act, state.learner.params)
+        play, batch = collect(self.env, act, play, play_key, self.length, self.source.needs, reset=self.windows)
+        # The graph comes from what was learned before this batch, never from the batch itself.
+        graph = self.source.infer(state.graph, batch, infer_key) if self.uses_graph else None
+        learner, metrics = self.learner.learn(state.learner, batch, graph, learn_key)
+        graph_state, graph_metrics = self.source.update(state.graph, batch, update_key)
+        metrics = {**metrics, **graph_metrics, "episode_return": batch.reward.sum() / jnp.maximum((~batch.continues).sum(), 1)}
+        if graph is not None:
+            metrics["graph_density"] = density(graph, batch.valid)
+        step = state.step + batch.valid.sum()
+        play = play if self.windows else None
+        return TrainState(key, state.iteration + 1, step, play, learner, graph_state, state.best), metrics
+
+    def advance(self, state: TrainState, n_iterations: Int[Array, ""]) -> tuple[TrainState, dict[str, Array], Evaluation]:
+        """`n_iterations` of one seed, then an evaluation. A seed that has had its steps stands still.
+
+        Returns the new state, the metrics averaged over the iterations, and the evaluation.
+        """
+
+        def one_iteration(_: Array, carry: tuple[TrainState, dict[str, Array]]) -> tuple[TrainState, dict[str, Array]]:
+            state, sums = carry
+            new, metrics = self.iterate(state)
+            runs = state.step < self.config.steps
+            sums = {name: total + jnp.where(runs, metrics[name], 0) for name, total in sums.items()}
+            return _where(runs, new, state), sums
+
+        shapes = jax.eval_shape(lambda state: self.iterate(state)[1], state)
+        nothing = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+        before = state
+        state, sums = jax.lax.fori_loop(0, n_iterations, one_iteration, (state, nothing))
+        count = jnp.maximum(state.iteration - before.iteration, 1)
+        key, evaluation_key = jax.random.split(state.key)
+        evaluation = self.evaluate(state.learner.params, evaluation_key, self.config.evaluation.episodes)
+        mean_return = evaluation.returns.mean()
+        better = Best(mean_return, state.learner.params)
+        best = _where(mean_return > state.best.mean_return, better, state.best)
+        state = _where(before.step < self.config.steps, state._replace(key=key, best=best), before)
+        return state, {name: total / count for name, total in sums.items()}, evaluation
+
+    def evaluate(self, params: Any, key: PRNGKeyArray, n_episodes: int) -> Evaluation:
+        """Whole episodes with a fixed policy."""
+        act = partial(self.learner.act, params, greedy=self.config.evaluation.greedy)
+        return evaluate(self.env, act, key, self.learner.policy.memory(n_episodes), n_episodes)
+
+    def _start_play(self, key: PRNGKeyArray) -> Play:
+        return start_play(self.env, key, self.learner.policy.memory(self.config.n_envs), self.config.n_envs)
+
+
+def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = False, init_params: Any = None) -> TrainResult:
+    """Train all seeds until the slowest has had its steps; the recorder keeps, writes and shows what comes.
+
+    init_params: policy and critic to start from, one set for all seeds, instead of fresh ones.
+    """
+    trainer = Trainer(config)
+    keys = jax.vmap(jax.random.key)(config.seed + jnp.arange(config.seeds))
+    state = jax.jit(jax.vmap(trainer.init))(keys)
+    if init_params is not None:
+        params = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), init_params, state.learner.params)
+        state = state._replace(learner=state.learner._replace(params=params))
+    with recorder or Recorder(config) as recorder:
+        if resume:
+            state = recorder.restore(state)
+        elif recorder.folder:
+            recorder.folder.create(config)
+        began = time.perf_counter()
+        advance = jax.jit(jax.vmap(trainer.advance, in_axes=(0, None)), donate_argnums=0).lower(state, 1).compile()
+        recorder.compiled(time.perf_counter() - began)
+        while recorder.wants_more():
+            n_iterations = trainer.iterations_between_evaluations if recorder.steps else 1
+            state, metrics, evaluation = advance(state, n_iterations)
+            recorder.record(state, metrics, evaluation)
+        recorder.save(state)
+    return recorder.result(state)
+
+
+def _where(condition: Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)

@@ -19,7 +19,11 @@ _EXPORTS = {
     "View": "dgmarl.envs.base",
     "gae": "dgmarl.credit.gae",
     "graph_gae": "dgmarl.credit.graph_gae",
+    "soft_graph_gae": "dgmarl.credit.graph_gae",
+    "credited_rewards": "dgmarl.credit.graph_gae",
     "meeting_times": "dgmarl.graphs.reach",
+    "check_graph": "dgmarl.graphs.reach",
+    "add_self_loops": "dgmarl.graphs.reach",
 }
 
 __all__ = ["__version__", *_EXPORTS]
@@ -30,13 +34,17 @@ if TYPE_CHECKING:
     from dgmarl.api import resume as resume
     from dgmarl.api import train as train
     from dgmarl.credit.gae import gae as gae
+    from dgmarl.credit.graph_gae import credited_rewards as credited_rewards
     from dgmarl.credit.graph_gae import graph_gae as graph_gae
+    from dgmarl.credit.graph_gae import soft_graph_gae as soft_graph_gae
     from dgmarl.envs.base import Environment as Environment
     from dgmarl.envs.base import EnvSpec as EnvSpec
     from dgmarl.envs.base import Outcome as Outcome
     from dgmarl.envs.base import View as View
     from dgmarl.envs.registry import make_env as make_env
     from dgmarl.errors import UsageError as UsageError
+    from dgmarl.graphs.reach import add_self_loops as add_self_loops
+    from dgmarl.graphs.reach import check_graph as check_graph
     from dgmarl.graphs.reach import meeting_times as meeting_times
 
 

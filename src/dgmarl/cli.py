@@ -287,6 +287,36 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Theory:
+    """Check the paper's claims by exact computation on random networked MDPs; a page and a table of what holds."""
+
+    out: Path = Path("theory")
+    """The folder for theory.html and theory.json."""
+    seed: int = 0
+    """Seed of the random MDPs."""
+    quick: bool = False
+    """Fewer and smaller MDPs: seconds instead of a minute or two."""
+
+    def run(self) -> int:
+        """Run all checks with a progress bar and print the verdicts."""
+        refuse_unwritable(self.out / "theory.html")
+        from rich.console import Console
+        from rich.progress import Progress
+
+        from dgmarl.theory.laboratory import run_laboratory
+
+        console = Console(stderr=True)
+        with Progress(console=console, disable=not console.is_terminal) as bar:
+            task = bar.add_task("theory", total=1.0)
+            show = lambda what, share: bar.update(task, description=what, completed=share)  # noqa: E731
+            claims = run_laboratory(self.out, seed=self.seed, quick=self.quick, progress=show)
+        for claim in claims:
+            print(f"{claim.holds:<11}  {claim.name}")
+        print(f"Open {(self.out / 'theory.html').absolute().as_uri()}")
+        return 0
+
+
+@dataclass(frozen=True)
 class Doctor:
     """Say what this installation has: versions, devices, optional parts."""
 
@@ -312,6 +342,7 @@ COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "evaluate": Evaluate,
     "watch": Watch,
+    "theory": Theory,
     "envs": Envs,
     "check-env": CheckEnv,
     "doctor": Doctor,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Protocol
 import tyro
 
 from dgmarl import __version__
-from dgmarl.config import build, convert, override, parse_assignments, read_yaml, suggest, write_yaml
+from dgmarl.config import build, convert, dotted, parse_assignments, read_yaml, suggest, write_yaml
 from dgmarl.errors import RunError, UsageError
 from dgmarl.files import refuse_unwritable, write_atomic
 
@@ -115,7 +115,7 @@ class Train:
     method: str = "ippo-dg"
     """ippo or mappo, then -local, -global or -dg."""
     graph: str = "oracle"
-    """For -dg: oracle, self, complete, random:P, fixed:FILE or file.py:Source."""
+    """For -dg: oracle, interventional (or interventional:H), self, complete, random:P, fixed:FILE or file.py:Source."""
     seeds: Count = 5
     """How many seeds."""
     seed: Count = 0
@@ -151,9 +151,8 @@ class Train:
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
         from dgmarl import api
         from dgmarl.report.display import TrainingDisplay
-        from dgmarl.runs.folder import RunFolder
 
-        config = RunFolder(self.resume).config() if self.resume else self._config()
+        config = self.resolved()
         out = self.resume or self.out or Path("runs") / f"{config.env.replace('/', '_').replace(':', '_')}__{config.method}"
         refuse_unwritable(out / "config.yaml")
         label = f"{config.env} {config.method}, {config.seeds} seed{'s' * (config.seeds > 1)}"
@@ -166,18 +165,22 @@ class Train:
         return _summarise(result, out)
 
     def _config(self):
-        from dgmarl.settings import TrainConfig, preset, resolve
+        from dgmarl.settings import resolve
 
         if not self.env:
             raise UsageError("train needs an environment, for example `dgmarl train star-spread/5`, or --resume RUN.")
         given = {name: getattr(self, name) for name in ("graph", "seeds", "seed", "steps")}
-        changes = parse_assignments(self.set)
-        if self.base is None:
-            return resolve(self.env, self.method, changes, **given)
-        base = {**self.base, "env": self.env, "method": self.method, **given}
-        if self.method != self.base.get("method"):
-            changes = {**preset(self.env, self.method), **changes}
-        return override(build(TrainConfig, base), changes)
+        from_file = dotted(self.base or {}, leave_out=("env", "method", *given))
+        if (self.base or {}).get("method", self.method) != self.method:
+            # What the file's own method implied does not hold for another one.
+            from_file = {name: value for name, value in from_file.items() if name not in ("learner.credit", "learner.critic")}
+        return resolve(self.env, self.method, {**from_file, **parse_assignments(self.set)}, **given)
+
+    def resolved(self):
+        """What --save-config writes: the run's whole configuration, the same as its config.yaml."""
+        from dgmarl.runs.folder import RunFolder
+
+        return RunFolder(self.resume).config() if self.resume else self._config()
 
 
 def _summarise(result, out: Path) -> int:
@@ -388,7 +391,7 @@ def _run(arguments: list[str]) -> int:
         parse = partial(parse, default=from_values(read_yaml(config)))
     parsed = parse(command, prog=f"dgmarl {name}", args=rest, description=_describe(command))
     if save is not None:
-        write_yaml(save, parsed)
+        write_yaml(save, getattr(parsed, "resolved", lambda: parsed)())
     return parsed.run()
 
 

@@ -58,6 +58,17 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
     return build(type(config), nested)
 
 
+def dotted(values: Mapping[str, Any], leave_out: Iterable[str] = (), where: str = "") -> dict[str, Any]:
+    """Nested values as `override` takes them: `{"learner": {"gamma": 1}}` becomes `{"learner.gamma": 1}`."""
+    flat = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= dotted(value, where=_path(where, name))
+        elif name not in leave_out:
+            flat[_path(where, name)] = value
+    return flat
+
+
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     """`["noise=0", "layout=grid"]` from a command line as a mapping; values are read as YAML scalars."""
     parsed = {}

@@ -11,6 +11,9 @@ from dgmarl.learners.ppo import PPOConfig
 FORMAT_VERSION = 1
 """Of run folders; a folder with a higher one was written by a newer dgmarl."""
 
+MOST = 2_000_000_000
+"""Steps are counted, and seeds are numbered, with 32 bits."""
+
 METHODS = tuple(f"{backbone}-{credit}" for backbone in ("ippo", "mappo") for credit in ("local", "global", "dg"))
 
 
@@ -59,6 +62,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
+        if self.format != FORMAT_VERSION:
+            raise UsageError(f"format is {self.format}, but this dgmarl writes format {FORMAT_VERSION}: leave it out.")
         if self.method not in METHODS:
             raise UsageError(f"method is {self.method!r}, but {suggest(self.method, METHODS)}")
         credit = self.method.partition("-")[2].replace("dg", "graph")
@@ -69,6 +74,9 @@ class TrainConfig:
         for name in ("seeds", "n_envs", "steps"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}, but must be at least 1.")
+        for name in ("steps", "seed"):
+            if not 0 <= getattr(self, name) <= MOST:
+                raise UsageError(f"{name} is {getattr(self, name)}, but must be from 0 to {MOST:,}: counters have 32 bits.")
         if self.evaluation.interval < 1 or self.evaluation.episodes < 1:
             raise UsageError("evaluation.interval and evaluation.episodes must be at least 1.")
         if self.n_envs % self.learner.minibatches:

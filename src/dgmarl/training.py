@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from dgmarl.envs.base import Environment
@@ -113,7 +114,10 @@ class Trainer:
         better = Best(mean_return, state.learner.params)
         best = _where(mean_return > state.best.mean_return, better, state.best)
         state = _where(before.step < self.config.steps, state._replace(key=key, best=best), before)
-        return state, {name: total / count for name, total in sums.items()}, evaluation
+        metrics = {name: total / count for name, total in sums.items()}
+        # Losses are those before the last update; this tells whether that one went wrong.
+        metrics["parameter_norm"] = optax.global_norm(state.learner.params)
+        return state, metrics, evaluation
 
     def evaluate(self, params: Any, key: PRNGKeyArray, n_episodes: int) -> Evaluation:
         """Whole episodes with a fixed policy."""
@@ -133,13 +137,11 @@ def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = 
     keys = jax.vmap(jax.random.key)(config.seed + jnp.arange(config.seeds))
     state = jax.jit(jax.vmap(trainer.init))(keys)
     if init_params is not None:
-        params = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), init_params, state.learner.params)
-        state = state._replace(learner=state.learner._replace(params=params))
+        state = _start_from(init_params, state)
     with recorder or Recorder(config) as recorder:
-        if resume:
-            state = recorder.restore(state)
-        elif recorder.folder:
-            recorder.folder.create(config)
+        state = recorder.restore(state) if resume else recorder.begin(state)
+        if not recorder.wants_more():
+            return recorder.result(state)
         began = time.perf_counter()
         advance = jax.jit(jax.vmap(trainer.advance, in_axes=(0, None)), donate_argnums=0).lower(state, 1).compile()
         recorder.compiled(time.perf_counter() - began)
@@ -149,6 +151,17 @@ def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = 
             recorder.record(state, metrics, evaluation)
         recorder.save(state)
     return recorder.result(state)
+
+
+def _start_from(params: Any, state: TrainState) -> TrainState:
+    """Every seed begins with the same policy and critic, which must have the shapes of its own."""
+    fresh = state.learner.params
+    if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape[1:], fresh):
+        raise UsageError(
+            "The policy to start from has other sizes than this run's: use the same environment, method and network."
+        )
+    params = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), params, fresh)
+    return state._replace(learner=state.learner._replace(params=params))
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:

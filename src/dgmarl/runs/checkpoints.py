@@ -33,7 +33,7 @@ def save_checkpoint(folder: Path, index: int, state: Any, keep_every: int = 0) -
     final, writing = folder / f"{index:08d}", folder / f"{index:08d}.writing"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in (final, writing):
+        for old in (final, *folder.glob("*.writing")):
             shutil.rmtree(old, ignore_errors=True)
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(writing.absolute() / "state", _named_leaves(state))
@@ -70,14 +70,16 @@ def _restore(path: Path, template: Any) -> Any:
     with warnings.catch_warnings(), ocp.StandardCheckpointer() as checkpointer:
         warnings.simplefilter("ignore")
         stored: dict[str, Any] = checkpointer.restore(path.absolute() / "state")
-    leaves = []
-    for name, leaf in _paths(template):
-        array = np.zeros(leaf.shape, _raw_dtype(leaf)) if _empty(leaf) else stored.get(name)
-        if array is None or np.shape(array) != _raw_shape(leaf):
+    wanted = {name: _raw_shape(leaf) for name, leaf in _paths(template) if not _empty(leaf)}
+    found = {name: np.shape(array) for name, array in stored.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
             raise UsageError(
                 f"The checkpoint {path} belongs to another configuration ({name} does not fit): resume its own run."
             )
-        leaves.append(_to_leaf(np.asarray(array), leaf))
+    leaves = [
+        _to_leaf(stored[name], leaf) if name in stored else jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in _paths(template)
+    ]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
@@ -105,11 +107,7 @@ def _raw_shape(leaf: Any) -> tuple[int, ...]:
     return jax.eval_shape(jax.random.key_data, leaf).shape if _is_key(leaf) else leaf.shape
 
 
-def _raw_dtype(leaf: Any) -> Any:
-    return jnp.uint32 if _is_key(leaf) else leaf.dtype
-
-
-def _to_leaf(array: np.ndarray, leaf: Any) -> jax.Array:
+def _to_leaf(array: Any, leaf: Any) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array, leaf.dtype)
 
 

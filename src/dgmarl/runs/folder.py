@@ -25,7 +25,8 @@ import numpy as np
 from dgmarl import __version__
 from dgmarl.config import build, read_yaml, write_yaml
 from dgmarl.errors import UsageError
-from dgmarl.files import append_line, write_atomic
+from dgmarl.files import append_line, unwritable, write_atomic
+from dgmarl.runs.checkpoints import indices, save_checkpoint
 from dgmarl.settings import FORMAT_VERSION, TrainConfig
 
 
@@ -36,10 +37,14 @@ class RunFolder:
         self.path = Path(path)
         self.checkpoints = self.path / "checkpoints"
 
-    def create(self, config: TrainConfig) -> None:
-        """Begin a new run; a folder that already holds one is never overwritten."""
-        if (self.path / "config.yaml").exists():
+    def create(self, config: TrainConfig, state: Any) -> None:
+        """Begin a new run; a folder that already holds one is never overwritten.
+
+        The first state comes before the configuration, so that whatever counts as a run folder can be resumed.
+        """
+        if (self.path / "config.yaml").exists() or any(indices(self.checkpoints)):
             raise UsageError(f"{self.path} already holds a run: resume it (--resume {self.path}) or choose another folder.")
+        save_checkpoint(self.checkpoints, 0, state)
         write_yaml(self.path / "config.yaml", config)
 
     def config(self) -> TrainConfig:
@@ -59,8 +64,12 @@ class RunFolder:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Refuse a second writer for as long as the block runs; the system frees the lock even after SIGKILL."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "w") as file:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = open(self.path / ".lock", "w")  # noqa: SIM115
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

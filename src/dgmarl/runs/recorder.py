@@ -37,6 +37,8 @@ class TrainResult(NamedTuple):
     """Environment steps of each seed at each evaluation."""
     returns: Float[np.ndarray, "S K E"]
     """Team return of every evaluation episode."""
+    metrics: dict[str, Float[np.ndarray, "S K"]]
+    """What else was measured, averaged over the iterations before each evaluation."""
     timing: dict[str, Any]
     state: Any
     """The last TrainState, seeds first."""
@@ -59,8 +61,10 @@ class Recorder:
         self.checkpoint_seconds, self.keep_every = checkpoint_seconds, keep_every
         self.steps: list[np.ndarray] = []
         self.returns: list[np.ndarray] = []
+        self.metrics: list[dict[str, np.ndarray]] = []
         self.timing: dict[str, Any] = {"compile_s": 0.0, "train_s": 0.0}
         self.interrupted = False
+        self._n_saved = 0
         self._context = ExitStack()
 
     def __enter__(self) -> "Recorder":
@@ -74,16 +78,20 @@ class Recorder:
     def __exit__(self, *error: object) -> None:
         self._context.close()
 
+    def begin(self, state: Any) -> Any:
+        """Start a new run from `state`."""
+        if self.folder:
+            self.folder.create(self.config, state)
+        return state
+
     def restore(self, state: Any) -> Any:
-        """Go on from the folder's newest whole checkpoint; `state` is its template, and what a run without one starts from."""
+        """Go on from the folder's newest whole checkpoint; `state` is its template."""
         assert self.folder is not None
-        if not indices(self.folder.checkpoints):
-            self.folder.rewind_metrics(0)
-            return state
-        n_evaluations, state = load_latest(self.folder.checkpoints, state)
-        self.folder.rewind_metrics(n_evaluations)
-        steps, returns = self.folder.read_returns()
-        self.steps, self.returns = list(steps.T[:n_evaluations]), list(returns.swapaxes(0, 1)[:n_evaluations])
+        self._n_saved, state = load_latest(self.folder.checkpoints, state)
+        self.folder.rewind_metrics(self._n_saved)
+        if self._n_saved:
+            steps, returns = self.folder.read_returns()
+            self.steps, self.returns = list(steps.T[: self._n_saved]), list(returns.swapaxes(0, 1)[: self._n_saved])
         self.timing["train_s"] = self.folder.read_timing().get("train_s", 0.0)
         return state
 
@@ -93,8 +101,8 @@ class Recorder:
         self._lap = self._saved = time.perf_counter()
 
     def wants_more(self) -> bool:
-        """Some seed has not had its steps, and nobody pressed Ctrl-C."""
-        return not self.interrupted and (not self.steps or self.steps[-1].min() < self.config.steps)
+        """Some seed has not had its steps, and nobody pressed Ctrl-C; the first evaluation is made in any case."""
+        return not self.steps or (not self.interrupted and bool(self.steps[-1].min() < self.config.steps))
 
     def record(self, state: Any, metrics: dict[str, Any], evaluation: Evaluation) -> None:
         """Keep, write and show one evaluation of all seeds."""
@@ -106,28 +114,29 @@ class Recorder:
         seconds, self._lap = now - self._lap, now
         self.timing["train_s"] += seconds
         values = {name: np.asarray(value) for name, value in metrics.items()}
-        self._refuse_nan(values, running, before, step)
+        self._refuse_nan({**values, "the evaluation's return": returns.mean(axis=1)}, running, before, step)
         self.steps.append(step)
         self.returns.append(returns)
+        self.metrics.append(values)
         speed = float((step - before).sum() / seconds)
         progress = Progress(len(self.steps) - 1, step, returns, values, speed, self.timing["train_s"])
         if self.folder:
             self.folder.append_metrics(
                 self._rows(progress, np.asarray(state.iteration), np.asarray(evaluation.lengths), running)
             )
-            if progress.evaluation == 0 or now - self._saved > self.checkpoint_seconds:
+            if now - self._saved > self.checkpoint_seconds:
                 self.save(state)
         self.on_progress(progress)
 
     def save(self, state: Any) -> None:
         """Write returns, timing and a checkpoint; called now and then, and at the end."""
-        if not self.folder:
+        if not self.folder or self._n_saved == len(self.steps):
             return
         steps, returns = np.stack(self.steps, axis=1), np.stack(self.returns, axis=1)
         self.folder.write_returns(steps, returns)
         self.folder.write_timing({**self.timing, "steps_per_s": self.speed})
         save_checkpoint(self.folder.checkpoints, len(self.steps), state, self.keep_every)
-        self._saved = time.perf_counter()
+        self._n_saved, self._saved = len(self.steps), time.perf_counter()
 
     @property
     def speed(self) -> float:
@@ -138,7 +147,9 @@ class Recorder:
         """Everything as arrays."""
         unfinished = bool(self.steps[-1].min() < self.config.steps)
         timing = {**self.timing, "steps_per_s": self.speed, **host_facts()}
-        return TrainResult(self.config, np.stack(self.steps, 1), np.stack(self.returns, 1), timing, state, unfinished)
+        names = self.metrics[0] if self.metrics else {}
+        metrics = {name: np.stack([values[name] for values in self.metrics], 1) for name in names}
+        return TrainResult(self.config, np.stack(self.steps, 1), np.stack(self.returns, 1), metrics, timing, state, unfinished)
 
     def _rows(
         self, progress: Progress, iteration: np.ndarray, lengths: np.ndarray, running: np.ndarray

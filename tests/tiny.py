@@ -1,0 +1,52 @@
+"""A task small enough to compile in seconds, on which local reward provably fails."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dgmarl import Environment, EnvSpec, Outcome, View
+
+
+class GiftState(NamedTuple):
+    time: jax.Array
+    given: jax.Array
+
+
+class Gift(Environment[GiftState]):
+    """Agent 0 may give: that costs it `cost` and is worth 1 to agent 1, whose own action does nothing.
+
+    The team gains by giving, agent 0 alone loses by it: with local reward the only gradient points away from giving.
+    Episodes end at the horizon (a time-out), or after each step with probability `stop` (a true end).
+    """
+
+    def __init__(self, horizon: int = 5, cost: float = 0.1, stop: float = 0.0, broken: float = 0.0):
+        self.spec = EnvSpec("gift", n_agents=2, n_actions=2, obs_size=2, state_size=2, horizon=horizon)
+        self.cost, self.stop, self.broken = cost, stop, broken
+
+    def reset(self, key):
+        state = GiftState(jnp.int32(0), jnp.int32(0))
+        return state, self._view(state)
+
+    def step(self, key, state, action):
+        stop_key, break_key = jax.random.split(key)
+        state = GiftState(state.time + 1, action[0].astype(jnp.int32))
+        reward = jnp.stack([-self.cost * action[0], action[0]]).astype(jnp.float32)
+        # Something goes wrong in the environment with probability `broken`.
+        reward = jnp.where(jax.random.bernoulli(break_key, self.broken), jnp.nan, reward)
+        terminated = jax.random.bernoulli(stop_key, self.stop)
+        truncated = ~terminated & (state.time >= self.spec.horizon)
+        return state, self._view(state), Outcome(reward, terminated, truncated, {})
+
+    def _view(self, state):
+        seen = jnp.stack([state.time / self.spec.horizon, state.given]).astype(jnp.float32)
+        return View(jnp.broadcast_to(seen, (2, 2)), seen, jnp.ones((2, 2), bool), jnp.ones(2, bool))
+
+    def oracle_graph(self, state):
+        return jnp.array([[True, True], [False, True]])
+
+
+class NoOracle(Gift):
+    """The same without a known graph."""
+
+    oracle_graph = Environment.oracle_graph

@@ -12,7 +12,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile each program once: tests, and the processes they start, find it in pytest's cache folder afterwards."""
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
 
 
 @pytest.fixture

@@ -1,0 +1,182 @@
+"""Policies and critics: the original's initialisation, a GRU against plain NumPy, memory that ends with its episode."""
+
+from math import sqrt
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dgmarl.envs.base import EnvSpec, View
+from dgmarl.nets.actor_critic import Policy, Value
+from dgmarl.nets.layers import GRU, Linear
+
+SPEC = EnvSpec("nets", n_agents=3, n_actions=4, obs_size=5, state_size=7, horizon=10)
+HIDDEN = 8
+T, B = 6, 2
+
+
+def views(key, *shape: int) -> View:
+    obs_key, state_key = jax.random.split(key)
+    obs = jax.random.normal(obs_key, (*shape, SPEC.n_agents, SPEC.obs_size))
+    state = jax.random.normal(state_key, (*shape, SPEC.state_size))
+    avail = jnp.ones((*shape, SPEC.n_agents, SPEC.n_actions), bool)
+    return View(obs, state, avail, jnp.ones((*shape, SPEC.n_agents), bool))
+
+
+def leaves(params) -> dict[str, np.ndarray]:
+    found = jax.tree_util.tree_leaves_with_path(params)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in found}
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "fan_in"),
+    [
+        (Linear(400), (jnp.zeros((1, 16)),), 16),
+        # The one-hot of the agent counts as input.
+        (Linear(400, n_agents=9), (jnp.zeros((1, 16)),), 25),
+        # All weights and both biases of a GRU are drawn by its own width, whatever its input's.
+        (GRU(64), (jnp.zeros((1, 64)), jnp.zeros((1, 1, 3)), jnp.zeros((1, 1), bool)), 64),
+    ],
+)
+def test_everything_is_drawn_uniformly_within_one_over_the_root_of_the_fan_in(module, inputs, fan_in):
+    bound = 1 / sqrt(fan_in)
+    for name, leaf in leaves(module.init(jax.random.key(0), *inputs)).items():
+        assert np.abs(leaf).max() <= bound, name
+        assert np.abs(leaf).max() > 0.95 * bound, name
+        # A uniform law, not a normal one that was cut: its deviation is bound / sqrt(3).
+        np.testing.assert_allclose(leaf.std(), bound / sqrt(3), rtol=0.12, err_msg=name)
+
+
+def test_who_one_is_enters_as_a_one_hot_beside_the_input():
+    layer = Linear(HIDDEN, n_agents=3)
+    x = jax.random.normal(jax.random.key(1), (4, 3, 5))
+    params = layer.init(jax.random.key(0), x)
+    weight, bias, identity = (np.asarray(params["params"][name]) for name in ("weight", "bias", "identity"))
+    wide = np.concatenate([x, np.broadcast_to(np.eye(3), (4, 3, 3))], axis=-1)
+    expected = wide @ np.concatenate([weight, identity]) + bias
+    np.testing.assert_allclose(layer.apply(params, x), expected, atol=1e-5)
+
+
+def gru_by_hand(params, memory, x, starts):
+    """One step at a time, gate by gate, as the specification writes it."""
+    W, b, U, c = (np.split(params["params"][name], 3, axis=-1) for name in ("weight", "bias", "recurrent", "offset"))
+    outputs = []
+    for t in range(len(x)):
+        h = np.where(starts[t][..., None], 0, memory)
+        r, z = (1 / (1 + np.exp(-(x[t] @ W[k] + b[k] + h @ U[k] + c[k]))) for k in (0, 1))
+        n = np.tanh(x[t] @ W[2] + b[2] + r * (h @ U[2] + c[2]))
+        memory = (1 - z) * n + z * h
+        outputs.append(memory)
+    return memory, np.stack(outputs)
+
+
+@pytest.fixture(scope="module")
+def gru():
+    keys = jax.random.split(jax.random.key(2), 3)
+    x, memory = jax.random.normal(keys[0], (T, B, 5)), jax.random.normal(keys[1], (B, HIDDEN))
+    starts = jnp.zeros((T, B), bool).at[3, 1].set(True)
+    layer = GRU(HIDDEN)
+    return layer, layer.init(keys[2], memory, x, starts), memory, x, starts
+
+
+def test_the_gru_is_that_of_the_specification(gru):
+    layer, params, memory, x, starts = gru
+    last, outputs = layer.apply(params, memory, x, starts)
+    expected_last, expected = gru_by_hand(
+        jax.tree.map(np.asarray, params), np.asarray(memory), np.asarray(x), np.asarray(starts)
+    )
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    np.testing.assert_allclose(last, expected_last, atol=1e-5)
+
+
+def test_both_biases_of_the_gru_matter(gru):
+    layer, params, memory, x, starts = gru
+    before = layer.apply(params, memory, x, starts)[1]
+    for name in ("bias", "offset"):
+        changed = {"params": {**params["params"], name: params["params"][name].at[-1].add(1.0)}}
+        assert not np.allclose(layer.apply(changed, memory, x, starts)[1], before)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("recurrent", [True, False])
+def test_a_sequence_at_once_is_the_same_as_step_by_step(recurrent, shared):
+    policy = Policy(SPEC, HIDDEN, recurrent, shared)
+    params, view = policy.init(jax.random.key(0)), views(jax.random.key(1), T, B)
+    starts = jnp.zeros((T, B), bool).at[0].set(True).at[4, 0].set(True)
+    last, at_once = policy.log_probs(params, policy.memory(B), view, starts)
+    memory, single = policy.memory(B), []
+    for t in range(T):
+        memory, log_probs = policy.log_probs(
+            params, memory, jax.tree.map(lambda leaf, t=t: leaf[t : t + 1], view), starts[t : t + 1]
+        )
+        single.append(log_probs[0])
+    np.testing.assert_allclose(at_once, np.stack(single), atol=1e-5)
+    np.testing.assert_allclose(last, memory, atol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_memory_does_not_leak_into_the_next_episode_of_a_window(shared):
+    policy = Policy(SPEC, HIDDEN, True, shared)
+    params, view = policy.init(jax.random.key(0)), views(jax.random.key(1), T, B)
+    starts = jnp.zeros((T, B), bool).at[3, 0].set(True)
+    before = policy.memory(B) + 1.0
+    _, whole = policy.log_probs(params, before, view, starts)
+    other = view._replace(obs=view.obs.at[:3].add(5.0))
+    _, changed = policy.log_probs(params, before - 3.0, other, starts)
+    # Environment 0 began anew at step 3: nothing from before is left. Environment 1 played on: it remembers.
+    np.testing.assert_array_equal(changed[3:, 0], whole[3:, 0])
+    assert not np.allclose(changed[3:, 1], whole[3:, 1])
+    _, fresh = policy.log_probs(params, policy.memory(B), jax.tree.map(lambda leaf: leaf[3:], view), starts[3:])
+    np.testing.assert_allclose(whole[3:, 0], fresh[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("recurrent", [True, False])
+def test_agents_share_one_set_of_parameters_or_have_their_own(recurrent):
+    view, starts = views(jax.random.key(1), T, B), jnp.zeros((T, B), bool)
+    shared, separate = (Policy(SPEC, HIDDEN, recurrent, share) for share in (True, False))
+    assert all(
+        leaf.shape[0] != SPEC.n_agents or "identity" in name for name, leaf in leaves(shared.init(jax.random.key(0))).items()
+    )
+    params = separate.init(jax.random.key(0))
+    for name, leaf in leaves(params).items():
+        assert leaf.shape[0] == SPEC.n_agents, name
+        assert not np.allclose(leaf[0], leaf[1]), name
+    before = separate.log_probs(params, separate.memory(B), view, starts)[1]
+    changed = jax.tree.map(lambda leaf: leaf.at[1].add(0.3), params)
+    after = separate.log_probs(changed, separate.memory(B), view, starts)[1]
+    np.testing.assert_array_equal(np.delete(after, 1, axis=2), np.delete(before, 1, axis=2))
+    assert not np.allclose(after[:, :, 1], before[:, :, 1])
+
+
+def test_an_agent_is_told_apart_by_its_identity_alone():
+    policy = Policy(SPEC, HIDDEN, False, True)
+    view = views(jax.random.key(1), 1, 1)
+    same = view._replace(obs=jnp.broadcast_to(view.obs[:, :, :1], view.obs.shape))
+    _, log_probs = policy.log_probs(policy.init(jax.random.key(0)), policy.memory(1), same, jnp.ones((1, 1), bool))
+    assert not np.allclose(log_probs[0, 0, 0], log_probs[0, 0, 1])
+
+
+def test_unavailable_actions_have_no_probability_and_the_others_all_of_it():
+    policy = Policy(SPEC, HIDDEN, False, True)
+    view = views(jax.random.key(1), 1, 1)
+    view = view._replace(avail=view.avail.at[..., 0, :3].set(False))
+    _, log_probs = policy.log_probs(policy.init(jax.random.key(0)), policy.memory(1), view, jnp.ones((1, 1), bool))
+    np.testing.assert_allclose(np.exp(log_probs[0, 0, 0]), [0, 0, 0, 1], atol=1e-6)
+    np.testing.assert_allclose(np.exp(log_probs).sum(axis=-1), 1, atol=1e-5)
+    assert np.isfinite(log_probs).all()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("kind", ["agent", "central", "central-heads"])
+def test_each_critic_answers_for_every_agent_from_what_it_may_see(kind, shared):
+    value = Value(SPEC, HIDDEN, kind, shared)
+    params, view = value.init(jax.random.key(0)), views(jax.random.key(1), T, B)
+    answer = value(params, view)
+    assert answer.shape == (T, B, SPEC.n_agents)
+    assert not np.allclose(answer[..., 0], answer[..., 1])
+    by_obs = value(params, view._replace(obs=view.obs.at[:, :, 1].add(1.0)))
+    by_state = value(params, view._replace(state=view.state + 1.0))
+    moved = np.array([not np.allclose(by_obs[..., i], answer[..., i]) for i in range(SPEC.n_agents)])
+    np.testing.assert_array_equal(moved, [False, kind == "agent", False])
+    assert np.allclose(by_state, answer) == (kind == "agent")

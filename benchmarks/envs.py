@@ -113,9 +113,9 @@ def original_lbf(env_id: str, n_steps: int = 4000) -> dict[str, float]:
     return {"compile_s": 0.0, "steps_per_s": n_steps / min(seconds)}
 
 
-def rows(batches: tuple[int, ...], length: int, beside: bool) -> list[dict[str, Any]]:
+def rows(env_ids: list[str], batches: tuple[int, ...], length: int, beside: bool) -> list[dict[str, Any]]:
     jobs: list[tuple[str, str, int, Callable[[], dict[str, float]]]] = []
-    for env_id in ENV_IDS:
+    for env_id in env_ids:
         jobs += [("dgmarl", env_id, batch, lambda e=env_id, b=batch: ours(e, b, length)) for batch in batches]
         if beside and env_id in BESIDE:
             jobs += [("jumanji", env_id, batch, lambda e=env_id, b=batch: jumanji_lbf(e, b, length)) for batch in batches]
@@ -151,12 +151,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--steps", type=int, default=200, help="steps per measurement and environment")
+    parser.add_argument("--envs", nargs="+", default=list(ENV_IDS), help="environment ids")
     parser.add_argument("--alone", action="store_true", help="leave out lbforaging and Jumanji")
     options = parser.parse_args()
     accelerated = jax.default_backend() != "cpu"
     batches = (*BATCHES, 16384, 131072) if accelerated else BATCHES
     device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
-    measured = rows(batches, options.steps, not options.alone)
+    measured = rows(options.envs, batches, options.steps, not options.alone)
     Console(width=140).print(table(measured, device))
     if options.json:
         versions = {"jax": jax.__version__, "python": platform.python_version()}

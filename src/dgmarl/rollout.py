@@ -71,9 +71,9 @@ def collect(
     """Play on for `length` steps. With `reset`, a new episode follows an ended one; without, it stands still, not valid."""
     memory = play.memory
 
-    def one_step(carry: tuple[Play, Bool[Array, "B"]], key: PRNGKeyArray) -> tuple[Any, Batch]:
+    def one_step(carry: tuple[Play, Bool[Array, "B"]], keys_of_step: PRNGKeyArray) -> tuple[Any, Batch]:
         play, running = carry
-        act_key, step_key, reset_key = jax.random.split(key, 3)
+        act_key, step_key, reset_key = keys_of_step
         action, log_prob, memory = act(act_key, play.view, play.memory, play.starts)
         keys = jax.random.split(step_key, running.shape[0])
         state, next_view, outcome = jax.vmap(env.step)(keys, play.state, action)
@@ -97,7 +97,7 @@ def collect(
         return (Play(state, view, memory, done), running if reset else running & ~done), step
 
     carry = (play, jnp.ones(play.starts.shape, bool))
-    (play, _), batch = jax.lax.scan(one_step, carry, jax.random.split(key, length))
+    (play, _), batch = jax.lax.scan(one_step, carry, jax.random.split(key, (length, 3)))
     return play, batch._replace(memory=memory)
 
 

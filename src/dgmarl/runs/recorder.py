@@ -16,6 +16,9 @@ from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder, host_facts
 from dgmarl.settings import TrainConfig
 
+ROW_FIELDS = ("seed", "evaluation", "iteration", "step", "wall_s", "return_mean", "return_std", "length_mean")
+"""What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics follow."""
+
 
 class Progress(NamedTuple):
     """What a display may show after each evaluation; `[S]` per seed."""
@@ -92,8 +95,22 @@ class Recorder:
         if self._n_saved:
             steps, returns = self.folder.read_returns()
             self.steps, self.returns = list(steps.T[: self._n_saved]), list(returns.swapaxes(0, 1)[: self._n_saved])
+            self.metrics = self._read_metrics()
         self.timing["train_s"] = self.folder.read_timing().get("train_s", 0.0)
         return state
+
+    def _read_metrics(self) -> list[dict[str, np.ndarray]]:
+        """The metrics of earlier evaluations, from their lines; seeds that were done repeat their last ones."""
+        assert self.folder is not None
+        restored: list[dict[str, np.ndarray]] = []
+        for row in self.folder.read_metrics():
+            values = {name: value for name, value in row.items() if name not in ROW_FIELDS}
+            if row["evaluation"] == len(restored):
+                before = restored[-1] if restored else {name: np.zeros(self.config.seeds) for name in values}
+                restored.append({name: before[name].copy() for name in values})
+            for name, value in values.items():
+                restored[-1][name][row["seed"] - self.config.seed] = value
+        return restored
 
     def compiled(self, seconds: float) -> None:
         """Compilation is over, the clock of training starts."""

@@ -77,26 +77,23 @@ class StarSpread(Environment[StarSpreadState]):
         """All agents move at once, clipped to the square; rewards are paid for where they arrive."""
         moved = state.position + self.step_size * jnp.asarray(DIRECTIONS)[action]
         state = StarSpreadState(jnp.clip(moved, -1.0, 1.0), state.time + 1)
-        distance = self.distances(state)
-        reward = jnp.concatenate([-distance.min(axis=0).sum(keepdims=True), -distance.min(axis=1)[1:]])
+        to_landmark, to_agent = self.nearest(state)
+        reward = jnp.concatenate([-to_agent.sum(keepdims=True), -to_landmark[1:]])
         if self.config.noise > 0:
             reward += self.config.noise * jax.random.normal(key, reward.shape)
         outcome = Outcome(
             reward=reward,
             terminated=jnp.bool_(False),
             truncated=state.time >= self.spec.horizon,
-            info=self.coverage(distance),
+            info={"coverage": (to_agent <= COVERED_WITHIN).mean(), "team_coverage_loss": to_agent.sum()},
         )
         return state, self.view(state), outcome
 
-    def distances(self, state: StarSpreadState) -> Float[Array, "N N"]:
-        """Distance of every agent (row) to every landmark (column)."""
-        return jnp.linalg.norm(state.position[:, None] - jnp.asarray(self.landmarks), axis=-1)
-
-    def coverage(self, distance: Float[Array, "N N"]) -> dict[str, Float[Array, ""]]:
-        """Share of landmarks with an agent within 0.15, and the summed distance from landmarks to their nearest agent."""
-        nearest = distance.min(axis=0)
-        return {"coverage": (nearest <= COVERED_WITHIN).mean(), "team_coverage_loss": nearest.sum()}
+    def nearest(self, state: StarSpreadState) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+        """Distance from every agent to its nearest landmark, and from every landmark to its nearest agent."""
+        x, y = state.position[:, 0], state.position[:, 1]
+        squared = (x[:, None] - self.landmarks[:, 0]) ** 2 + (y[:, None] - self.landmarks[:, 1]) ** 2
+        return jnp.sqrt(squared.min(axis=1)), jnp.sqrt(squared.min(axis=0))
 
     def view(self, state: StarSpreadState) -> View:
         """The hub sees every position, a leaf only its own (in its own slot); all see the landmarks."""

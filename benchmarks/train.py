@@ -1,0 +1,115 @@
+"""Training speed in the paper's setting (10 environments, foraging 10x10-3p-3f, hidden 128), compile time apart.
+
+    python benchmarks/train.py                          # one row per credit and graph, for 1 and 10 seeds
+    python benchmarks/train.py --seeds 1 10 64 --json train.json
+
+Steps are environment steps of all seeds together, training only (no evaluation). The original PyTorch code does 2,080 of them
+per second with PPO on 2 cores.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from dgmarl.settings import resolve
+from dgmarl.training import Trainer
+
+ORIGINAL_STEPS_PER_S = 2080
+ROWS = (
+    ("ippo-local", "self"),
+    ("ippo-global", "self"),
+    ("ippo-dg", "self"),
+    ("ippo-dg", "complete"),
+    ("ippo-dg", "random:0.3"),
+    ("ippo-dg", "oracle"),
+    ("ippo-dg", "interventional"),
+    ("mappo-dg", "oracle"),
+)
+
+
+def prepare(
+    env: str, method: str, graph: str, seeds: int, iterations: int, overrides: dict[str, Any]
+) -> tuple[Any, Any, float]:
+    """A compiled lap of `iterations` iterations, the state it starts from, and the seconds that compiling took."""
+    trainer = Trainer(resolve(env, method, overrides, graph=graph, seeds=seeds, steps=10**9))
+    state = jax.jit(jax.vmap(trainer.init))(jax.vmap(jax.random.key)(jnp.arange(seeds)))
+
+    def lap(state: Any) -> Any:
+        return jax.lax.fori_loop(0, iterations, lambda _, state: jax.vmap(trainer.iterate)(state)[0], state)
+
+    began = time.perf_counter()
+    return jax.jit(lap, donate_argnums=0).lower(state).compile(), state, time.perf_counter() - began
+
+
+def measure(lap: Any, state: Any) -> float:
+    """Environment steps per second, the best of three laps after one to warm up."""
+    state = jax.block_until_ready(lap(state))
+    speeds = []
+    for _ in range(3):
+        before, began = int(state.step.sum()), time.perf_counter()
+        state = jax.block_until_ready(lap(state))
+        speeds.append((int(state.step.sum()) - before) / (time.perf_counter() - began))
+    return max(speeds)
+
+
+def peak_memory_mib() -> float:
+    """Of the device, or of the process where the device is the host."""
+    on_device = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    return (on_device or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024) / 2**20
+
+
+def show(rows: list[dict[str, Any]], title: str) -> None:
+    base = {row["seeds"]: row["steps_per_s"] for row in rows if row["method"] == "ippo-local"}
+    table = Table(title=title, title_justify="left")
+    for column in ("method", "seeds", "steps/s", "× original", "cost vs local", "compile s", "peak MiB so far"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for row in rows:
+        cost = f"{base[row['seeds']] / row['steps_per_s']:.2f}" if row["seeds"] in base else ""
+        times = f"{row['steps_per_s'] / ORIGINAL_STEPS_PER_S:,.0f}"
+        numbers = (f"{row['steps_per_s']:,.0f}", times, cost, f"{row['compile_s']:.0f}", f"{row['peak_memory_mib']:,.0f}")
+        table.add_row(row["method"], str(row["seeds"]), *numbers)
+    Console(width=120).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="lbf/10x10-3p-3f")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 10])
+    parser.add_argument("--iterations", type=int, default=50, help="per lap")
+    parser.add_argument("--only", default="", help="only rows whose method and graph contain this")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other fields of the configuration")
+    parser.add_argument("--compile-workers", type=int, default=1, help="programs compiled at a time")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    options = parser.parse_args()
+    overrides = {name: json.loads(value) for name, _, value in (text.partition("=") for text in options.set)}
+    jobs = [(method, graph, n) for n in options.seeds for method, graph in ROWS if options.only in f"{method} {graph}"]
+    rows = []
+    with ThreadPoolExecutor(options.compile_workers) as pool:
+        programs = pool.map(lambda job: prepare(options.env, *job, options.iterations, overrides), jobs)
+        prepared = list(track(programs, "compiling", len(jobs), console=Console(stderr=True)))
+    for (method, graph, n), (lap, state, compile_s) in zip(jobs, prepared, strict=True):
+        name = f"{method} {graph if method.endswith('dg') else ''}".strip()
+        speed = measure(lap, state)
+        rows.append(
+            {"method": name, "seeds": n, "steps_per_s": speed, "compile_s": compile_s, "peak_memory_mib": peak_memory_mib()}
+        )
+    device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
+    show(rows, f"Training on {options.env}, {device}")
+    if options.json:
+        facts = {"device": device, "jax": jax.__version__, "env": options.env, "compile_workers": options.compile_workers}
+        options.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Grids of training runs, resumable, with one small result file per cell."""

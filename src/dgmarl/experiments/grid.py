@@ -1,0 +1,133 @@
+"""Run a grid of cells and publish one small file per cell: `python -m dgmarl.experiments.grid star-spread --out results`.
+
+A cell is one configuration with all its seeds. A finished cell has its file and is skipped: an interrupted grid goes on where
+it stopped. Several cells are worked on at once, because compiling uses one core and no accelerator.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+
+from dgmarl.config import plain
+from dgmarl.files import write_atomic
+from dgmarl.runs.folder import code_version
+from dgmarl.runs.recorder import TrainResult
+from dgmarl.settings import METHODS, TrainConfig, resolve
+from dgmarl.training import train
+
+PUBLISHED_METRICS = ("graph_density", "entropy", "value_loss")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration of a grid."""
+
+    benchmark: str
+    """Folder below `results/`."""
+    scenario: str
+    """First part of the file name."""
+    method: str
+    """Second part of the file name: the method, with the graph where it is not the usual one."""
+    config: TrainConfig
+
+    def path(self, out: Path) -> Path:
+        """Where its result goes."""
+        return out / self.benchmark / f"{self.scenario}__{self.method}.json"
+
+
+def star_spread(seeds: int = 10, steps: int = 1_000_000, sizes: Iterable[int] = (5, 10, 20, 50)) -> list[Cell]:
+    """The paper's sweep over the number of agents: IPPO and MAPPO with local, global and oracle-graph credit."""
+    return [
+        Cell("star-spread", f"n{n}", method, resolve(f"star-spread/{n}", method, seeds=seeds, steps=steps))
+        for n in sizes
+        for method in METHODS
+    ]
+
+
+def lbf_oracle(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
+    """Where local reward fails and where global reward is slow: IPPO with local, global and oracle-graph credit."""
+    return [
+        Cell(
+            "lbf",
+            scenario,
+            f"{method}{'-oracle' * method.endswith('dg')}",
+            resolve(f"lbf/{scenario}", method, seeds=seeds, steps=steps),
+        )
+        for scenario in ("8x8-2p-4f-coop", "15x15-3p-4f")
+        for method in ("ippo-local", "ippo-global", "ippo-dg")
+    ]
+
+
+GRIDS = {"star-spread": star_spread, "lbf-oracle": lbf_oracle}
+
+
+def published(result: TrainResult) -> dict[str, Any]:
+    """What is kept of a run: its configuration, the code, and every seed's curve; enough for every table and figure."""
+    config = result.config
+    extra = {name: _rounded(result.metrics[name]) for name in PUBLISHED_METRICS if name in result.metrics}
+    return {
+        "config": plain(config),
+        "code": code_version(),
+        "device": result.timing["device"],
+        "jax": result.timing["jax"],
+        "seeds": list(range(config.seed, config.seed + config.seeds)),
+        "episodes_per_evaluation": config.evaluation.episodes,
+        "steps": result.steps.tolist(),
+        "return_mean": _rounded(result.returns.mean(axis=-1)),
+        "return_std": _rounded(result.returns.std(axis=-1)),
+        **extra,
+    }
+
+
+def run_grid(cells: list[Cell], out: Path, workers: int) -> None:
+    """Train every cell that has no result yet, `workers` at a time."""
+    waiting = [cell for cell in cells if not cell.path(out).exists()]
+    console = Console(stderr=True)
+    with (
+        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as bar,
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(waiting))
+        jobs = {pool.submit(_run_cell, cell, out): cell for cell in waiting}
+        for job in as_completed(jobs):
+            bar.update(task, advance=1)
+            console.print(f"{jobs[job].path(out)}: {job.result()}")
+
+
+def _run_cell(cell: Cell, out: Path) -> str:
+    result = train(cell.config)
+    write_atomic(cell.path(out), json.dumps(published(result)) + "\n")
+    final = result.returns[:, -1].mean(axis=-1)
+    seconds = f"{result.timing['compile_s']:.0f} s compiling, {result.timing['train_s']:.0f} s training"
+    return f"return {final.mean():.3f} ± {final.std():.3f}, {seconds}"
+
+
+def _rounded(values: np.ndarray) -> list[list[float]]:
+    return [[float(f"{value:.5g}") for value in row] for row in values]
+
+
+def main() -> None:
+    """Command line of this module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("grid", choices=GRIDS)
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--steps", type=float, help="environment steps per seed; default: the paper's")
+    parser.add_argument("--workers", type=int, default=4, help="cells at a time")
+    parser.add_argument("--only", default="", help="only cells whose scenario or method contains this")
+    options = parser.parse_args()
+    steps = {} if options.steps is None else {"steps": int(options.steps)}
+    cells = GRIDS[options.grid](seeds=options.seeds, **steps)
+    run_grid([cell for cell in cells if options.only in f"{cell.scenario}__{cell.method}"], options.out, options.workers)
+
+
+if __name__ == "__main__":
+    main()

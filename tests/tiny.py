@@ -7,6 +7,10 @@ import jax.numpy as jnp
 
 from dgmarl import Environment, EnvSpec, Outcome, View
 
+GIFT = f"{__file__}:Gift"
+SMALL = {"learner.hidden": 8, "n_envs": 2, "evaluation.episodes": 3, "evaluation.interval": 20}
+"""Overrides for a run of a second or two, once compiled."""
+
 
 class GiftState(NamedTuple):
     time: jax.Array

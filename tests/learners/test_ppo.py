@@ -1,0 +1,292 @@
+"""The learner on hand-made episodes: the masks of the specification, and a test for each classic mistake."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from dgmarl.credit.gae import gae
+from dgmarl.envs.base import EnvSpec, View
+from dgmarl.learners.ppo import PPO, PPOConfig, Samples
+from dgmarl.rollout import Batch, collect, start_play
+from tests.tiny import Gift
+
+T, B, N, A = 6, 3, 2, 3
+SPEC = EnvSpec("by hand", n_agents=N, n_actions=A, obs_size=4, state_size=5, horizon=T)
+GAMMA, LAMBDA = 0.9, 0.8
+
+
+@cache
+def learner(**options) -> PPO:
+    return PPO(PPOConfig(**{"credit": "local", "hidden": 8, "gamma": GAMMA, "lambda_": LAMBDA, **options}), SPEC)
+
+
+@cache
+def jitted(ppo: PPO):
+    """State at the start, and samples and learn, each compiled once."""
+
+    @jax.jit
+    def samples(state, batch, graph=None):
+        return ppo.samples(state.params["critic"], batch, ppo.standardised_reward(state.statistics, batch)[0], graph)
+
+    return jax.jit(ppo.init)(jax.random.key(0)), samples, jax.jit(ppo.learn)
+
+
+def random_views(rng, *shape: int) -> View:
+    obs, state = (rng.normal(size=(*shape, *rest)).astype(np.float32) for rest in ((N, 4), (5,)))
+    return View(obs, state, np.ones((*shape, N, A), bool), np.ones((*shape, N), bool))
+
+
+def padded_episodes(rng) -> tuple[Batch, np.ndarray]:
+    """Three whole episodes: one ends in a terminal after 3 of 6 steps, one times out, one ends in a terminal at the last step.
+
+    Also the specification's valid mask m, [T + 1, B].
+    """
+    views = random_views(rng, T + 1, B)
+    valid = np.ones((T, B), bool)
+    valid[3:, 0] = False
+    terminated, truncated = np.zeros((T, B), bool), np.zeros((T, B), bool)
+    terminated[2, 0] = terminated[5, 2] = truncated[5, 1] = True
+    # Section 1 of the specification: filled up to and with the final observation, cut after a terminal.
+    filled = np.ones((T + 1, B))
+    filled[4:, 0] = 0
+    mask = filled * np.concatenate([np.ones((1, B)), 1 - terminated])
+    batch = Batch(
+        view=jax.tree.map(lambda leaf: leaf[:-1], views),
+        next_view=jax.tree.map(lambda leaf: leaf[1:], views),
+        action=rng.integers(0, A, (T, B, N)),
+        log_prob=np.full((T, B, N), -np.log(A), np.float32),
+        reward=rng.normal(size=(T, B, N)).astype(np.float32),
+        terminated=terminated,
+        truncated=truncated,
+        valid=valid,
+        starts=np.arange(T)[:, None] + np.zeros((T, B)) == 0,
+        memory=np.zeros((B, N, 0), np.float32),
+        extras={},
+    )
+    return batch, mask
+
+
+def window(rng, ending: str) -> Batch:
+    """A window in which one episode ends after step 2 and another begins; its first view is not the successor of step 2."""
+    batch, _ = padded_episodes(rng)
+    batch = batch._replace(
+        valid=np.ones((T, B), bool),
+        terminated=np.zeros((T, B), bool),
+        truncated=np.zeros((T, B), bool),
+        next_view=random_views(rng, T, B),
+    )
+    getattr(batch, ending)[2] = True
+    batch.starts[3] = True
+    return batch
+
+
+def test_advantages_and_targets_are_those_of_the_specification_in_its_own_notation():
+    batch, m = padded_episodes(np.random.default_rng(0))
+    ppo = learner()
+    state, samples, _ = jitted(ppo)
+    found = samples(state, batch)
+    value = np.concatenate(
+        [
+            ppo.value(state.params["critic"], view)[part]
+            for view, part in ((batch.view, slice(None)), (batch.next_view, slice(-1, None)))
+        ]
+    )
+    expected, tail = np.zeros((T, B, N)), np.zeros((B, N))
+    for t in reversed(range(T)):
+        delta = batch.reward[t] + GAMMA * value[t + 1] * m[t + 1][:, None] - value[t]
+        expected[t] = tail = delta + GAMMA * LAMBDA * m[t + 1][:, None] * tail
+    np.testing.assert_array_equal(found.mask, np.broadcast_to(m[:T, :, None] == 1, (T, B, N)))
+    counted = np.asarray(found.mask)
+    np.testing.assert_allclose(np.asarray(found.advantage)[counted], expected[counted], atol=1e-5)
+    np.testing.assert_allclose(np.asarray(found.target)[counted], (expected + value[:T])[counted], atol=1e-5)
+
+
+def test_nothing_is_bootstrapped_through_a_terminal():
+    batch = window(np.random.default_rng(0), "terminated")
+    state, samples, _ = jitted(learner())
+    before = samples(state, batch).advantage
+    batch.next_view.obs[2] += 3.0
+    np.testing.assert_array_equal(samples(state, batch).advantage, before)
+
+
+def test_a_time_out_is_bootstrapped_from_the_view_before_the_reset():
+    batch = window(np.random.default_rng(0), "truncated")
+    ppo = learner()
+    state, samples, _ = jitted(ppo)
+    found = np.asarray(samples(state, batch).advantage)
+    value, following = (np.asarray(ppo.value(state.params["critic"], view)) for view in (batch.view, batch.next_view))
+    np.testing.assert_allclose(found[2], batch.reward[2] + GAMMA * following[2] - value[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("ending", ["terminated", "truncated"])
+@pytest.mark.parametrize("credit", ["local", "graph"])
+def test_the_next_episode_of_a_window_does_not_reach_back(ending, credit):
+    batch = window(np.random.default_rng(0), ending)
+    graph = np.ones((T, B, N, N), bool) if credit == "graph" else None
+    state, samples, _ = jitted(learner(credit=credit))
+    before = np.asarray(samples(state, batch, graph).advantage)
+    batch.reward[3:] += 10.0
+    batch.view.obs[3:] += 3.0
+    after = np.asarray(samples(state, batch, graph).advantage)
+    np.testing.assert_array_equal(after[:3], before[:3])
+    assert not np.allclose(after[3:], before[3:])
+
+
+@pytest.mark.parametrize("options", [{}, {"network": "gru"}, {"normalise_advantage": True, "standardise_reward": True}])
+def test_what_stands_after_the_end_of_an_episode_changes_nothing(options):
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    ppo = learner(**options)
+    batch = batch._replace(memory=np.asarray(ppo.policy.memory(B)))
+    state, _, learn = jitted(ppo)
+    before, metrics = learn(state, batch, None, jax.random.key(1))
+    padding = ~batch.valid
+    for array in (batch.view.obs, batch.view.state, batch.reward, batch.log_prob):
+        array[padding] += 1.5
+    batch.next_view.obs[padding] -= 2.0
+    batch.action[padding] = 0
+    after, metrics_after = learn(state, batch, None, jax.random.key(1))
+    for new, old in zip(jax.tree.leaves((after, metrics_after)), jax.tree.leaves((before, metrics)), strict=True):
+        np.testing.assert_allclose(new, old, atol=1e-6)
+
+
+@pytest.mark.parametrize("mask_dead", [True, False])
+def test_dead_agents_are_left_out_of_the_losses_if_asked(mask_dead):
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    batch.view.alive[2:, 1, 0] = False
+    dead = batch.valid[..., None] & ~batch.view.alive
+    ppo = learner(mask_dead=mask_dead)
+    state, samples, _ = jitted(ppo)
+    found = samples(state, batch)
+    assert np.asarray(found.mask)[dead].any() != mask_dead
+    gradient = jax.grad(ppo.loss, has_aux=True)(state.params, batch.memory, found)[0]
+    other = found._replace(advantage=found.advantage + 7.0 * dead, target=found.target - 7.0 * dead)
+    changed = jax.grad(ppo.loss, has_aux=True)(state.params, batch.memory, other)[0]
+    same = [np.allclose(new, old, atol=1e-7) for new, old in zip(*map(jax.tree.leaves, (changed, gradient)), strict=True)]
+    assert all(same) == mask_dead
+
+
+def test_a_complete_graph_has_the_gradient_of_everybodys_advantage_summed():
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    ppo = learner(credit="graph", weighted=False)
+    state, samples, _ = jitted(ppo)
+    found = samples(state, batch, np.ones((T, B, N, N), bool))
+    value, following = (ppo.value(state.params["critic"], view) for view in (batch.view, batch.next_view))
+    own = gae(batch.reward, value, following, batch.bootstrap, batch.continues, GAMMA, LAMBDA)
+    summed = found._replace(advantage=jnp.broadcast_to(own.sum(axis=-1, keepdims=True), own.shape))
+    gradients = [jax.grad(ppo.loss, has_aux=True)(state.params, batch.memory, part)[0] for part in (found, summed)]
+    for by_graph, by_sum in zip(*map(jax.tree.leaves, gradients), strict=True):
+        np.testing.assert_allclose(by_graph, by_sum, atol=1e-6)
+    # The graph decides whose advantage counts, never what a critic is to predict.
+    np.testing.assert_allclose(found.target, own + value, atol=1e-5)
+
+
+def test_global_credit_pays_the_sum_to_everybody():
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    state, samples, _ = jitted(learner(credit="global"))
+    shared = batch._replace(reward=np.broadcast_to(batch.reward.sum(axis=-1, keepdims=True), batch.reward.shape).copy())
+    local_state, local_samples, _ = jitted(learner())
+    np.testing.assert_allclose(samples(state, batch).advantage, local_samples(local_state, shared).advantage, atol=1e-5)
+
+
+@pytest.mark.parametrize("credit", ["local", "global", "graph"])
+def test_rewards_are_standardised_per_agent_of_the_sum_or_over_all(credit):
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    batch = batch._replace(reward=batch.reward * np.float32([1.0, 10.0]) + np.float32([0.0, 5.0]), valid=np.ones((T, B), bool))
+    ppo = learner(credit=credit, standardise_reward=True)
+    reward, statistics = ppo.standardised_reward(ppo.init(jax.random.key(0)).statistics, batch)
+    seen = batch.reward.sum(axis=-1) if credit == "global" else batch.reward
+    axes = (0, 1) if credit == "local" else None
+    expected = (seen - seen.mean(axis=axes)) / seen.std(axis=axes)
+    expected = np.broadcast_to(expected[..., None], reward.shape) if credit == "global" else expected
+    assert statistics.mean.shape == ((N,) if credit == "local" else ())
+    np.testing.assert_allclose(reward, expected, atol=2e-3)
+
+
+def test_advantages_are_normalised_over_all_that_counts_with_one_degree_of_freedom_less():
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    state, samples, _ = jitted(learner(normalise_advantage=True))
+    plain = np.asarray(jitted(learner())[1](state, batch).advantage)
+    counted = np.broadcast_to(batch.valid[..., None], plain.shape)
+    expected = (plain - plain[counted].mean()) / (plain[counted].std(ddof=1) + 1e-8)
+    np.testing.assert_allclose(np.asarray(samples(state, batch).advantage)[counted], expected[counted], atol=1e-5)
+
+
+def test_minibatches_deal_out_every_environment_once_per_epoch():
+    epochs, parts, n_envs = 3, 2, 4
+    ppo = learner(epochs=epochs, minibatches=parts, network="gru")
+    mark = jnp.broadcast_to(jnp.arange(n_envs)[:, None], (T, n_envs, N))
+    views = jax.tree.map(jnp.asarray, random_views(np.random.default_rng(0), T, n_envs))
+    samples = Samples(views, mark, mark, mark[..., 0], mark, mark, mark >= 0)
+    memory, dealt = ppo._minibatches(jax.random.key(0), jnp.broadcast_to(mark[0][..., None], (n_envs, N, 8)), samples)
+    assert dealt.view.obs.shape == (epochs * parts, T, n_envs // parts, N, 4)
+    for epoch in np.split(np.asarray(dealt.advantage), epochs):
+        np.testing.assert_array_equal(np.sort(epoch[:, 0, :, 0].ravel()), np.arange(n_envs))
+    # The memory goes with its environment.
+    np.testing.assert_array_equal(memory[..., 0], dealt.advantage[:, 0])
+
+
+def test_one_iteration_is_four_full_batch_steps_of_adam():
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    state, samples, learn = jitted(learner())
+    after, _ = learn(state, batch, None, jax.random.key(0))
+    ppo, found = learner(), samples(state, batch)
+    for name in ("actor", "critic"):
+        optimiser = optax.chain(optax.clip_by_global_norm(10.0), optax.adam(5e-4, b1=0.9, b2=0.999, eps=1e-8))
+        params = dict(state.params)
+        moments = optimiser.init(params[name])
+        for _ in range(4):
+            gradient = jax.grad(
+                lambda part, name=name, params=params: ppo.loss({**params, name: part}, batch.memory, found)[0]
+            )(params[name])
+            change, moments = optimiser.update(gradient, moments)
+            params[name] = optax.apply_updates(params[name], change)
+        for new, expected in zip(*map(jax.tree.leaves, (after.params[name], params[name])), strict=True):
+            np.testing.assert_allclose(new, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_unavailable_actions_are_never_taken(greedy):
+    ppo, n_envs = learner(), 2000
+    state, _, _ = jitted(ppo)
+    view = random_views(np.random.default_rng(0), n_envs)
+    view.avail[:, 0, 1] = view.avail[:, 1, :2] = False
+    act = jax.jit(ppo.act, static_argnames="greedy")
+    action, _, _ = act(state.params, jax.random.key(0), view, ppo.policy.memory(n_envs), np.ones(n_envs, bool), greedy=greedy)
+    assert np.take_along_axis(view.avail, np.asarray(action)[..., None], axis=-1).all()
+    if not greedy:
+        np.testing.assert_array_equal(np.unique(action[:, 0]), [0, 2])
+
+
+@pytest.mark.parametrize(("network", "reset"), [("fc", False), ("gru", False), ("gru", True)])
+def test_the_learner_finds_the_log_probabilities_that_were_recorded_in_play(network, reset):
+    env = Gift(horizon=4, stop=0.3)
+    ppo = PPO(PPOConfig(credit="local", hidden=8, network=network), env.spec)
+
+    @jax.jit
+    def play(key):
+        init_key, start_key, first_key, play_key = jax.random.split(key, 4)
+        params = ppo.init(init_key).params
+        act = lambda *inputs: ppo.act(params, *inputs)  # noqa: E731
+        start = start_play(env, start_key, ppo.policy.memory(B), B)
+        # The second window starts in the middle of episodes, with memories of them.
+        middle = collect(env, act, start, first_key, 2, frozenset(), reset)[0] if reset else start
+        batch = collect(env, act, middle, play_key, 9 if reset else 4, frozenset(), reset)[1]
+        return batch, ppo.policy.log_probs(params["actor"], batch.memory, batch.view, batch.starts)[1], params
+
+    batch, log_probs, params = play(jax.random.key(3))
+    taken = np.take_along_axis(np.asarray(log_probs), np.asarray(batch.action)[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(taken, batch.log_prob, atol=1e-5)
+    if reset:
+        # A fresh memory at every start: the step alone gives the same.
+        starts = np.asarray(batch.starts)
+        assert starts[1:].any()
+        assert not starts.all(axis=0).any()
+        alone = jax.tree.map(lambda leaf: np.asarray(leaf)[starts][None], batch.view)
+        found = ppo.policy.log_probs(params["actor"], ppo.policy.memory(starts.sum()), alone, np.ones((1, starts.sum()), bool))[
+            1
+        ]
+        np.testing.assert_allclose(np.asarray(log_probs)[starts], found[0], atol=1e-5)

@@ -1,0 +1,178 @@
+"""The loop: credit decides what is learned, the same seed gives the same numbers, finished seeds stand still."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dgmarl import api
+from dgmarl.errors import UsageError
+from dgmarl.settings import resolve
+from dgmarl.training import Trainer
+from tests.tiny import GIFT, SMALL
+
+LEARNING = {
+    "learner.hidden": 16,
+    "learner.learning_rate": 0.01,
+    "n_envs": 8,
+    "evaluation.episodes": 50,
+    "evaluation.interval": 400,
+}
+BEST = 5 * 0.9
+"""Giving at each of 5 steps: 1 for agent 1, -0.1 for agent 0."""
+
+
+def assert_same(new, old) -> None:
+    for left, right in zip(*(jax.tree.leaves(raw(tree)) for tree in (new, old)), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def raw(tree):
+    """Keys as the numbers they are."""
+    is_key = lambda leaf: jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)  # noqa: E731
+    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
+
+
+def learn(method: str, **options):
+    return api.train(GIFT, method, seeds=3, steps=2400, overrides=LEARNING, **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("learned") / "run"
+
+
+@pytest.fixture(scope="module")
+def learned(folder):
+    return learn("ippo-dg", out=folder)
+
+
+def test_graph_credit_solves_a_task_on_which_local_reward_fails(learned):
+    local = learn("ippo-local")
+    # The only thing agent 0's own reward says is that giving costs: with it, every seed ends below chance.
+    assert (local.returns[:, -1].mean(axis=-1) < 0.25 * BEST).all()
+    assert (learned.returns[:, -1].mean(axis=-1) > 0.9 * BEST).all()
+    np.testing.assert_allclose(learned.returns[:, 0].mean(), 0.5 * BEST, atol=0.25 * BEST)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(learned):
+    again = learn("ippo-dg")
+    np.testing.assert_array_equal(again.returns, learned.returns)
+    np.testing.assert_array_equal(again.steps, learned.steps)
+    assert_same(again.state, learned.state)
+    for leaf in jax.tree.leaves(learned.state.learner.params):
+        assert not np.array_equal(leaf[0], leaf[1])
+
+
+def test_a_run_can_start_from_what_another_has_learned(folder, learned):
+    further = learn("ippo-dg", init_from=folder, seed=10)
+    assert (further.returns[:, 0].mean(axis=-1) > 0.9 * BEST).all()
+
+
+def test_a_policy_of_another_size_to_start_from_is_refused(folder, learned, tmp_path):
+    with pytest.raises(UsageError, match="other sizes"):
+        api.train(
+            GIFT, "ippo-dg", steps=2400, overrides={**LEARNING, "learner.hidden": 4}, init_from=folder, out=tmp_path / "new"
+        )
+    assert not (tmp_path / "new").exists()
+
+
+def check_run(result, seeds: int, steps: int, horizon: int, n_envs: int) -> None:
+    """What holds for every run, whatever its networks."""
+    assert result.steps.shape == result.returns.shape[:2]
+    assert result.steps.shape[0] == seeds
+    for seed in range(seeds):
+        taken = result.steps[seed]
+        assert steps <= taken[-1] < steps + horizon * n_envs
+        # Once a seed has its steps it stands still, and its last evaluation is repeated.
+        finished = int(np.argmax(taken >= steps))
+        assert (np.diff(taken[: finished + 1]) > 0).all()
+        assert (taken[finished:] == taken[finished]).all()
+        assert (result.returns[seed, finished:] == result.returns[seed, finished]).all()
+    assert np.isfinite(result.returns).all()
+    assert not result.interrupted
+
+
+@pytest.fixture(scope="module")
+def fixed_graph(tmp_path_factory):
+    path = tmp_path_factory.mktemp("graph") / "gift.txt"
+    path.write_text("1 1\n0 1\n")
+    return f"fixed:{path}"
+
+
+SHORT = {
+    **SMALL,
+    "env_options.stop": 0.3,
+    "learner.network": "gru",
+    "learner.critic": "central-heads",
+    "learner.minibatches": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def short(fixed_graph):
+    """Episodes of random lengths, so that seeds reach their budget in different iterations."""
+    config = resolve(GIFT, "mappo-dg", SHORT, seeds=3, steps=300, graph=fixed_graph)
+    return config, api.train_config(config)
+
+
+def test_seeds_that_have_had_their_steps_stand_still(short):
+    config, result = short
+    check_run(result, 3, 300, 5, 2)
+    iterations = np.asarray(result.state.iteration)
+    assert len(set(iterations.tolist())) > 1
+    advance = jax.jit(jax.vmap(Trainer(config).advance, in_axes=(0, None)), donate_argnums=0)
+    before = jax.tree.map(np.asarray, raw(result.state))
+    after, _, _ = advance(jax.tree.map(jnp.copy, result.state), 3)
+    assert_same(after, before)
+
+
+def test_steps_are_those_that_really_happened(short):
+    _, result = short
+    per_episode = np.asarray(result.state.step) / (2 * np.asarray(result.state.iteration))
+    expected = (1 - 0.7**5) / 0.3
+    np.testing.assert_allclose(per_episode, expected, atol=0.6)
+
+
+def test_windows_and_separate_networks_run_too():
+    options = {
+        "collect": "windows",
+        "window": 4,
+        "learner.network": "gru",
+        "learner.critic": "central",
+        "learner.share_parameters": False,
+    }
+    result = api.train(GIFT, "mappo-global", seeds=2, steps=100, overrides={**SMALL, **options})
+    check_run(result, 2, 100, 4, 2)
+    assert (np.diff(result.steps, axis=1) % 8 == 0).all()
+    # Windows go on where the last one ended, in the middle of an episode of 5.
+    assert set(np.asarray(result.state.play.state.time).ravel().tolist()) - {0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collect", ["episodes", "windows"])
+@pytest.mark.parametrize("network", ["fc", "gru"])
+@pytest.mark.parametrize("critic", ["agent", "central", "central-heads"])
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("method", ["local", "global", "dg"])
+def test_every_combination_runs(collect, network, critic, share, method):
+    options = {"collect": collect, "learner.network": network, "learner.critic": critic, "learner.share_parameters": share}
+    result = api.train(
+        GIFT, f"{'ippo' if critic == 'agent' else 'mappo'}-{method}", seeds=2, steps=40, overrides={**SMALL, **options}
+    )
+    check_run(result, 2, 40, 5, 2)
+
+
+def test_the_measure_is_the_raw_team_return_however_a_policy_is_trained():
+    trainers = [Trainer(resolve(GIFT, method, SMALL, steps=100)) for method in ("ippo-local", "ippo-global", "ippo-dg")]
+    assert all(trainer.config.learner.standardise_reward for trainer in trainers)
+    params = trainers[0].learner.init(jax.random.key(0)).params
+    played = [
+        jax.jit(lambda key, trainer=trainer: trainer.evaluate(params, key, 40))(jax.random.key(1)) for trainer in trainers
+    ]
+    for other in played[1:]:
+        np.testing.assert_array_equal(other.returns, played[0].returns)
+    np.testing.assert_array_equal(played[0].lengths, 5)
+    gifts = np.asarray(played[0].returns) / 0.9
+    np.testing.assert_allclose(gifts, gifts.round(), atol=1e-5)
+    assert len(np.unique(gifts.round())) > 2

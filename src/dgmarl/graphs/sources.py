@@ -20,10 +20,12 @@ from jaxtyping import Array, Bool, PRNGKeyArray
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
+from dgmarl.graphs.interventional import InterventionalSource
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import Batch
 
 Graph = Bool[Array, "T B N N"]
+NAMES = "self, complete, oracle, interventional, interventional:H, random:P, fixed:FILE or file.py:Source"
 
 
 class GraphSource(Protocol):
@@ -136,18 +138,25 @@ def fixed_source(path: str) -> FixedSource:
 
 
 def make_source(text: str) -> GraphSource:
-    """A source by its name on the command line: self, complete, oracle, random:P, fixed:FILE or file.py:Source."""
-    simple: dict[str, Callable[[], GraphSource]] = {"self": self_source, "complete": complete_source, "oracle": OracleSource}
+    """A source by its name on the command line: one of `NAMES`."""
+    simple: dict[str, Callable[[], GraphSource]] = {
+        "self": self_source,
+        "complete": complete_source,
+        "oracle": OracleSource,
+        "interventional": InterventionalSource,
+    }
     if text in simple:
         return simple[text]()
     kind, colon, rest = text.partition(":")
+    if kind == "interventional" and colon:
+        return InterventionalSource(_horizon(rest))
     if kind == "random" and colon:
         return RandomSource(_probability(rest))
     if kind == "fixed" and colon:
         return fixed_source(rest)
     if colon and Path(kind).stem:
         return load_object(text, "graph source")()
-    raise UsageError(f"--graph is {text!r}, but must be self, complete, oracle, random:P, fixed:FILE or file.py:Source.")
+    raise UsageError(f"--graph is {text!r}, but must be {NAMES}.")
 
 
 def _probability(text: str) -> float:
@@ -155,3 +164,9 @@ def _probability(text: str) -> float:
         return float(text)
     except ValueError:
         raise UsageError(f"random:{text} is not a probability: choose a number from 0 to 1, for example random:0.3.") from None
+
+
+def _horizon(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"interventional:{text} needs a number of steps, 1 or more, for example interventional:2.")
+    return int(text)

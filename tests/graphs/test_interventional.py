@@ -1,0 +1,332 @@
+"""Interventional graphs against hand-made cases, known structures and their own definition."""
+
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dgmarl import make_env
+from dgmarl.envs.base import Environment, EnvSpec, Outcome, View
+from dgmarl.envs.lbf.types import EAST, LOAD, NONE, WEST, State
+from dgmarl.errors import UsageError
+from dgmarl.graphs.interventional import InterventionalSource, intervene, intervene_batch, intervene_rollout
+from dgmarl.graphs.metrics import agreement, density
+from dgmarl.rollout import act_randomly, collect, start_play
+from dgmarl.settings import resolve
+from dgmarl.training import Trainer
+
+KEY = jax.random.key(0)
+NEEDS = frozenset({"states", "keys", "oracle"})
+NOBODY = np.eye(3, dtype=bool)
+
+
+def play_randomly(env, n_envs, length, reset=False, seed=0):
+    """A batch of random play with everything recorded."""
+
+    @jax.jit
+    def play(key):
+        return collect(env, act_randomly, start_play(env, key, None, n_envs), key, length, NEEDS & offered, reset)[1]
+
+    offered = NEEDS if env.offers("oracle_graph") else NEEDS - {"oracle"}
+    return play(jax.random.key(seed))
+
+
+def edges(graph):
+    """Pairs (source, target) of different agents."""
+    return {(int(j), int(i)) for j, i in np.argwhere(np.asarray(graph)) if j != i}
+
+
+class ToyState(NamedTuple):
+    x: jax.Array
+    time: jax.Array
+
+
+class Chain(Environment[ToyState]):
+    """Agent 0's action sets x1 at once, x1 moves into x2 a step later, every x is noisy; agent 2 is paid for x2.
+
+    Agent 1 may take action 2 only while x1 is high; taking it while it may not spoils every x and costs agent 1 a reward.
+    """
+
+    def __init__(self, noise=1.0, horizon=10):
+        self.noise = noise
+        self.spec = EnvSpec("chain", 3, 3, 1, 3, horizon)
+
+    def reset(self, key):
+        state = ToyState(jnp.zeros(3), jnp.int32(0))
+        return state, self._view(state)
+
+    def step(self, key, state, action):
+        high = action[0].astype(jnp.float32) * 10
+        spoilt = (action[1] == 2) & ~self._view(state).avail[1, 2]
+        x = jnp.stack([state.x[0], high, state.x[1]]) + self.noise * jax.random.normal(key, (3,))
+        x = jnp.where(spoilt, x + 100, x)
+        state = ToyState(x, state.time + 1)
+        reward = jnp.stack([0.0, -1.0 * spoilt, x[2]])
+        return state, self._view(state), Outcome(reward, jnp.bool_(False), state.time >= self.spec.horizon, {})
+
+    def local_state(self, state):
+        return state.x[:, None]
+
+    def _view(self, state):
+        avail = jnp.ones((3, 3), bool).at[1, 2].set(state.x[1] > 5)
+        # The sine stands for an expensive observation, recognisable in the compiled program.
+        return View(jnp.sin(state.x)[:, None], state.x, avail, jnp.ones(3, bool))
+
+
+class SeenChain(Chain):
+    """The same without a local state: observations decide."""
+
+    local_state = Environment.local_state
+
+
+def lbf_state(positions, foods, levels=None):
+    """A moment of a game on 8x8; `foods` maps cells to levels."""
+    food_level = jnp.array(list(foods.values()))
+    return State(
+        position=jnp.array(positions),
+        level=jnp.array(levels or [1] * len(positions)),
+        food_position=jnp.array(list(foods)),
+        food_level=food_level,
+        food_total=food_level.sum(),
+        time=jnp.int32(0),
+    )
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two foragers, and 50 steps of 20 games of theirs."""
+    env = make_env("lbf/8x8-2p-4f-coop")
+    return env, play_randomly(env, n_envs=20, length=50)
+
+
+@pytest.fixture(scope="module")
+def forage():
+    """The graphs of one joint action in a game of three on 8x8."""
+    env = make_env("lbf/8x8-3p-2f")
+    return jax.jit(lambda state, action: intervene(env, state, KEY, action))
+
+
+def test_star_spread_is_the_oracle_edge_by_edge():
+    # Whatever an agent does, some other action of it ends elsewhere, even in a corner, and the hub sees that; a leaf sees
+    # itself only. So the match is exact, whatever the state.
+    env = make_env("star-spread/5")
+    batch = play_randomly(env, n_envs=4, length=50)
+    graphs = jax.jit(partial(intervene_batch, env))(batch)
+    np.testing.assert_array_equal(graphs.action_graph, batch.extras["oracle"])
+    # A leaf that is nearest to no landmark does not change the hub's reward, so B is a part of the star, not all of it.
+    reward_graph = np.asarray(graphs.reward_graph)
+    assert not (reward_graph & ~np.asarray(batch.extras["oracle"])).any()
+    assert 0.5 < reward_graph[..., 1:, 0].mean() < 1
+
+
+def test_players_that_contest_a_cell_depend_on_each_other(forage):
+    state = lbf_state([(2, 2), (2, 4), (7, 0)], {(5, 5): 1, (0, 0): 1})
+    assert edges(forage(state, jnp.array([EAST, WEST, NONE])).action_graph) == {(0, 1), (1, 0)}
+    assert edges(forage(state, jnp.array([EAST, NONE, NONE])).action_graph) == {(1, 0)}
+    assert edges(forage(state, jnp.array([EAST, WEST, NONE])).reward_graph) == set()
+
+
+def test_joint_loading_makes_edges_of_both_kinds(forage):
+    state = lbf_state([(3, 2), (3, 4), (7, 7)], {(3, 3): 2, (0, 0): 1})
+    graphs = forage(state, jnp.array([LOAD, LOAD, LOAD]))
+    assert edges(graphs.action_graph) == {(0, 1), (1, 0)}
+    assert edges(graphs.reward_graph) == {(0, 1), (1, 0)}
+    graphs = forage(state, jnp.array([LOAD, NONE, NONE]))
+    assert edges(graphs.action_graph) == {(1, 0)}
+    assert edges(graphs.reward_graph) == {(1, 0)}
+
+
+def test_taking_a_food_alone_reaches_those_beside_it(forage):
+    state = lbf_state([(3, 2), (3, 4), (2, 3)], {(3, 3): 2, (0, 0): 1}, levels=[2, 1, 1])
+    graphs = forage(state, jnp.array([NONE, NONE, NONE]))
+    assert edges(graphs.action_graph) == {(0, 1), (0, 2)}
+    assert edges(graphs.reward_graph) == set()
+
+
+def test_players_far_apart_are_independent(forage):
+    state = lbf_state([(0, 7), (4, 4), (7, 0)], {(2, 2): 1, (6, 6): 1})
+    for action in product((NONE, EAST, LOAD), repeat=3):
+        graphs = forage(state, jnp.array(action))
+        np.testing.assert_array_equal(graphs.action_graph, NOBODY)
+        np.testing.assert_array_equal(graphs.reward_graph, NOBODY)
+
+
+def test_lbf_edges_are_nearly_all_in_the_oracle_and_many_oracle_edges_are_idle(pair):
+    # The oracle asks who could matter to whom, this asks who did matter, given what the others did.
+    env, batch = pair
+    found = jax.jit(partial(intervene_batch, env))(batch).action_graph
+    against = agreement(found, batch.extras["oracle"], batch.valid)
+    assert against.precision > 0.95
+    assert 0.05 < against.recall < 0.6
+
+
+@pytest.mark.parametrize("name", ["climbing", "penalty-50"])
+def test_a_common_payoff_depends_on_everybody(name):
+    env = make_env(f"matrix/{name}")
+    state, _ = env.reset(KEY)
+    for action in product(range(3), repeat=2):
+        assert intervene(env, state, KEY, jnp.array(action)).reward_graph.all()
+
+
+def test_the_two_step_game_needs_two_steps_for_the_reward():
+    env = make_env("matrix/two-step")
+    state, _ = env.reset(KEY)
+    keys, actions = jax.random.split(KEY, 2), jnp.array([[1, 0], [1, 1]])
+    one = intervene(env, state, keys[0], actions[0])
+    assert edges(one.action_graph) == {(0, 1)}
+    assert edges(one.reward_graph) == set()
+    assert edges(intervene_rollout(env, state, keys, actions).reward_graph) == {(0, 1)}
+
+
+def test_row_j_does_not_depend_on_what_j_did(forage):
+    rows = jax.jit(jax.vmap(jax.vmap(lambda state, action: forage(state, action).action_graph, (None, 0)), 0))
+    rng = np.random.default_rng(0)
+    cells = rng.integers(2, 6, (20, 3, 2))
+    states = [lbf_state(position, {(3, 3): 2, (5, 5): 1}) for position in cells]
+    states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    other = rng.integers(0, 6, (20, 1, 3))
+    for j in range(3):
+        actions = np.where(np.arange(3) == j, np.arange(6)[:, None], other)
+        row = np.asarray(rows(states, jnp.asarray(actions)))[:, :, j]
+        assert (row == row[:, :1]).all()
+        assert row[:, :, np.arange(3) != j].any()
+
+
+def test_chance_makes_no_edges_as_the_key_is_the_same():
+    env = Chain(noise=3.0)
+    state, view = env.reset(KEY)
+    look = jax.jit(lambda key: intervene(env, state, key, jnp.array([1, 0, 0]), view.avail))
+    for key in jax.random.split(KEY, 10):
+        graphs = look(key)
+        assert edges(graphs.action_graph) == {(0, 1)}
+        assert edges(graphs.reward_graph) == set()
+
+
+def test_influence_through_a_state_needs_two_steps():
+    env = Chain()
+    state, view = env.reset(KEY)
+    keys, actions = jax.random.split(KEY, 3), jnp.array([[1, 0, 0], [0, 1, 2], [2, 0, 0]])
+    for horizon, found in ((1, {(0, 1)}), (2, {(0, 1), (0, 2)}), (3, {(0, 1), (0, 2)})):
+        graphs = intervene_rollout(env, state, keys[:horizon], actions[:horizon], view.avail)
+        assert edges(graphs.action_graph) == found
+        assert edges(graphs.reward_graph) == found - {(0, 1)}
+    cut = intervene_rollout(env, state, keys[:2], actions[:2], view.avail, counts=jnp.array([True, False]))
+    assert edges(cut.action_graph) == {(0, 1)}
+
+
+def test_only_available_actions_are_tried_also_later():
+    env = Chain(noise=0.0)
+    state, view = env.reset(KEY)
+    assert edges(intervene(env, state, KEY, jnp.array([1, 0, 0])).action_graph) == {(0, 1), (1, 0), (1, 2)}
+    assert edges(intervene(env, state, KEY, jnp.array([1, 0, 0]), view.avail).action_graph) == {(0, 1)}
+    # Agent 1 recorded action 2, possible since agent 0 had played 1; where 0 plays 0 instead, 1 must not play it.
+    keys, actions = jax.random.split(KEY, 2), jnp.array([[1, 0, 0], [0, 2, 0]])
+    later = intervene_rollout(env, state, keys, actions, view.avail)
+    assert edges(later.action_graph) == {(0, 1), (0, 2)}
+    assert edges(later.reward_graph) == {(0, 2)}
+
+
+def test_an_ended_branch_stands_still():
+    env = make_env("lbf/8x8-3p-2f")
+    state = lbf_state([(3, 2), (7, 7), (7, 0)], {(3, 3): 1, (0, 0): 0})
+    keys, actions = jax.random.split(KEY, 2), jnp.array([[LOAD, NONE, NONE], [NONE, WEST, NONE]])
+    play_on = jax.jit(lambda keys, actions: intervene_rollout(env, state, keys, actions).action_graph)
+    # Loading ends the game, so whether player 1 still walks depends on player 0, though they never meet.
+    assert edges(play_on(keys[:1], actions[:1])) == set()
+    assert edges(play_on(keys, actions)) == {(0, 1)}
+
+
+def test_without_a_local_state_observations_decide_and_with_one_they_are_not_computed():
+    state, view = Chain().reset(KEY)
+
+    def compiled(env):
+        return jax.jit(lambda state, key: intervene(env, state, key, jnp.array([1, 0, 0]))).lower(state, KEY).compile()
+
+    assert "sine" in compiled(SeenChain()).as_text()
+    assert "sine" not in compiled(Chain()).as_text()
+    assert edges(intervene(SeenChain(), state, KEY, jnp.array([1, 0, 0]), view.avail).action_graph) == {(0, 1)}
+
+
+def test_sampled_alternatives_find_a_part_and_all_of_them_find_everything(pair):
+    env, batch = pair
+
+    def find(**options):
+        return np.asarray(
+            jax.jit(lambda batch, key: intervene_batch(env, batch, sample_key=key, **options).action_graph)(batch, KEY)
+        )
+
+    every, one = find(), find(alternatives=1)
+    np.testing.assert_array_equal(find(alternatives=5), every)
+    assert not (one & ~every).any()
+    assert one.sum() < every.sum()
+    assert one[..., ~np.eye(2, dtype=bool)].any()
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_chunks_change_nothing(pair, horizon):
+    env, batch = pair
+    look = jax.jit(lambda batch, chunk: intervene_batch(env, batch, horizon=horizon, chunk=chunk), static_argnums=1)
+    whole = look(batch, None)
+    for chunk in (7, 5000):
+        jax.tree.map(np.testing.assert_array_equal, look(batch, chunk), whole)
+    assert 0 < density(whole.action_graph) < 0.3
+
+
+def test_a_batch_is_its_states_one_by_one_and_rollouts_end_with_the_episode_and_the_window():
+    env = Chain(horizon=3)
+    batch = play_randomly(env, n_envs=2, length=5, reset=True)
+    found = intervene_batch(env, batch, horizon=2)
+    # Episodes end at steps 2 and (not yet) 5: the second step of a rollout is there except from steps 2 and 4.
+    reached = np.asarray(found.action_graph)[:, :, 0, 2]
+    np.testing.assert_array_equal(reached, np.array([[True, True, False, True, False]] * 2).T)
+    for t, b in product(range(4), range(2)):
+        if t != 2:
+            state = jax.tree.map(lambda leaf, t=t, b=b: leaf[t, b], batch.extras["states"])
+            keys, actions = batch.extras["keys"][t : t + 2, b], batch.action[t : t + 2, b]
+            alone = intervene_rollout(env, state, keys, actions, batch.view.avail[t, b])
+            np.testing.assert_array_equal(found.action_graph[t, b], alone.action_graph)
+            np.testing.assert_array_equal(found.reward_graph[t, b], alone.reward_graph)
+
+
+def test_the_source_works_for_several_seeds_at_once():
+    env = make_env("star-spread/3")
+    source = InterventionalSource(horizon=2, chunk=4)
+    source.init(KEY, env)
+    batches = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[play_randomly(env, 2, 5, seed=seed) for seed in range(2)])
+    graphs = jax.jit(jax.vmap(source.infer, (None, 0, 0)))(None, batches, jax.random.split(KEY, 2))
+    np.testing.assert_array_equal(graphs, batches.extras["oracle"])
+
+
+def test_training_with_interventional_graphs_logs_their_density():
+    small = {"n_envs": 2, "learner.hidden": 8, "learner.minibatches": 1}
+    trainer = Trainer(resolve("lbf/8x8-2p-4f-coop", "ippo-dg", small, graph="interventional"))
+    state, metrics = jax.jit(lambda key: trainer.iterate(trainer.init(key)))(KEY)
+    assert int(state.iteration) == 1
+    assert 0 < float(metrics["graph_density"]) < 0.5
+    assert all(np.isfinite(value).all() for value in jax.tree.leaves(metrics))
+
+
+def test_bad_input_is_refused():
+    env = Chain()
+    state, _ = env.reset(KEY)
+    action = jnp.zeros(3, jnp.int32)
+    with pytest.raises(ValueError, match="3 per step"):
+        intervene(env, state, KEY, jnp.zeros(2, jnp.int32))
+    with pytest.raises(ValueError, match="integers"):
+        intervene(env, state, KEY, jnp.zeros(3))
+    with pytest.raises(ValueError, match=r"avail must have the shape \(3, 3\)"):
+        intervene(env, state, KEY, action, jnp.ones((3, 2), bool))
+    with pytest.raises(ValueError, match="one entry for each of 2 steps"):
+        intervene_rollout(env, state, KEY[None], jnp.stack([action, action]))
+    with pytest.raises(ValueError, match="from 1 to 2 and come with a sample_key"):
+        intervene(env, state, KEY, action, alternatives=1)
+    with pytest.raises(ValueError, match="from 1 to 2"):
+        intervene(env, state, KEY, action, alternatives=3, sample_key=KEY)
+    with pytest.raises(ValueError, match="call init"):
+        InterventionalSource().infer(None, play_randomly(env, 1, 2), KEY)
+    with pytest.raises(UsageError, match="1 or more steps"):
+        InterventionalSource(horizon=0)

@@ -1,0 +1,145 @@
+"""The simple graph sources by name: what they give, and what they refuse."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dgmarl import make_env
+from dgmarl.envs.base import Environment
+from dgmarl.errors import UsageError
+from dgmarl.graphs.interventional import InterventionalSource
+from dgmarl.graphs.sources import make_source
+from dgmarl.rollout import act_randomly, collect, start_play
+
+KEY = jax.random.key(0)
+N, T, B = 3, 40, 25
+ENV = make_env(f"star-spread/{N}")
+
+
+class Silent(type(ENV)):
+    """Star-Spread that does not tell its graph."""
+
+    oracle_graph = Environment.oracle_graph
+
+
+def graphs(text, env=ENV):
+    """What the source named `text` says about random play."""
+    source = make_source(text)
+
+    @jax.jit
+    def play(key):
+        batch = collect(env, act_randomly, start_play(env, key, None, B), key, T, source.needs, reset=False)[1]
+        state = source.init(key, env)
+        found = source.infer(state, batch, key)
+        after, metrics = source.update(state, batch, key)
+        return found, state, after, metrics
+
+    found, state, after, metrics = play(KEY)
+    assert found.shape == (T, B, N, N)
+    assert found.dtype == bool
+    assert metrics == {}
+    jax.tree.map(np.testing.assert_array_equal, state, after)
+    return np.asarray(found)
+
+
+def test_self_and_complete_are_the_two_extremes():
+    np.testing.assert_array_equal(graphs("self"), np.broadcast_to(np.eye(N, dtype=bool), (T, B, N, N)))
+    assert graphs("complete").all()
+
+
+def test_a_fixed_graph_comes_from_a_file_of_either_kind(tmp_path):
+    matrix = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 1]])
+    np.save(tmp_path / "graph.npy", matrix)
+    (tmp_path / "graph.txt").write_text("1 1 0\n0 1 0\n0 1 1\n")
+    for name in ("graph.npy", "graph.txt"):
+        np.testing.assert_array_equal(graphs(f"fixed:{tmp_path / name}"), np.broadcast_to(matrix, (T, B, N, N)))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("1 0\n0 1\n", "star-spread/3 has 3 agents"),
+        ("1 0 0\n0 0 0\n0 0 1\n", "lacks self-loops of agent 1"),
+        ("1 0 0.5\n0 1 0\n0 0 1\n", "holds only 0 and 1"),
+        ("1 0 0\n0 1 0\n", "needs the shape"),
+        ("1 0 yes\n", "cannot be read"),
+    ],
+)
+def test_a_bad_fixed_graph_is_refused_with_a_reason(tmp_path, text, sentence):
+    path = tmp_path / "graph.txt"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=sentence):
+        make_source(f"fixed:{path}").init(KEY, ENV)
+
+
+def test_a_missing_file_and_a_pickle_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        make_source(f"fixed:{tmp_path / 'nothing.txt'}")
+    np.save(tmp_path / "pickled.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(UsageError, match="cannot be read"):
+        make_source(f"fixed:{tmp_path / 'pickled.npy'}")
+
+
+def test_random_edges_have_their_probability_independently_and_self_loops_always():
+    found = graphs("random:0.3")
+    assert found[..., np.arange(N), np.arange(N)].all()
+    share = found.mean(axis=(0, 1))[~np.eye(N, dtype=bool)]
+    # The standard error of each of the six shares is 0.0145 with 1000 steps.
+    np.testing.assert_allclose(share, 0.3, atol=0.06)
+    both = (found[..., 0, 1] & found[..., 1, 0]).mean()
+    np.testing.assert_allclose(both, 0.09, atol=0.04)
+    assert (found[0] != found[1]).any()
+    np.testing.assert_array_equal(graphs("random:0"), graphs("self"))
+    assert graphs("random:1").all()
+
+
+@pytest.mark.parametrize("text", ["random:1.5", "random:-0.1", "random:often", "random:", "random:nan"])
+def test_a_bad_probability_is_refused(text):
+    with pytest.raises(UsageError, match="is not a probability: choose a number from 0 to 1"):
+        make_source(text)
+
+
+def test_the_oracle_is_what_the_environment_says():
+    star = np.eye(N, dtype=bool)
+    star[:, 0] = True
+    np.testing.assert_array_equal(graphs("oracle"), np.broadcast_to(star, (T, B, N, N)))
+
+
+def test_an_environment_without_an_oracle_is_told_what_to_do():
+    with pytest.raises(UsageError, match="offers no oracle graph: define oracle_graph, or choose --graph interventional"):
+        make_source("oracle").init(KEY, Silent(ENV.config))
+
+
+def test_interventional_needs_no_oracle_and_takes_a_horizon():
+    np.testing.assert_array_equal(graphs("interventional", Silent(ENV.config)), graphs("oracle"))
+    source = make_source("interventional:4")
+    assert isinstance(source, InterventionalSource)
+    assert source.horizon == 4
+
+
+@pytest.mark.parametrize("text", ["interventional:0", "interventional:-1", "interventional:1.5", "interventional:"])
+def test_a_bad_horizon_is_refused(text):
+    with pytest.raises(UsageError, match=r"1 or more.*for example interventional:2"):
+        make_source(text)
+
+
+def test_a_source_of_ones_own_comes_from_a_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import jax.numpy as jnp\n"
+        "class Source:\n"
+        "    needs = frozenset()\n"
+        "    def init(self, key, env): return jnp.tri(env.spec.n_agents, dtype=bool)\n"
+        "    def infer(self, gstate, batch, key): return jnp.broadcast_to(gstate, (*batch.reward.shape, gstate.shape[0]))\n"
+        "    def update(self, gstate, batch, key): return gstate, {}\n"
+    )
+    np.testing.assert_array_equal(graphs(f"{path}:Source"), np.broadcast_to(jnp.tri(N, dtype=bool), (T, B, N, N)))
+    with pytest.raises(UsageError, match="has no Sauce"):
+        make_source(f"{path}:Sauce")
+
+
+@pytest.mark.parametrize("text", ["orakle", "", "Complete"])
+def test_an_unknown_name_is_refused_with_all_names(text):
+    with pytest.raises(UsageError, match="must be self, complete, oracle, interventional"):
+        make_source(text)

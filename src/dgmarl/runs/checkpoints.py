@@ -4,11 +4,13 @@ Orbax writes the arrays; a list of checksums goes beside them before the folder 
 the folder or a `.writing` remnant that is ignored, and a damaged folder is noticed and passed over for the one before.
 """
 
+import errno
 import hashlib
 import json
 import logging
 import os
 import shutil
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -23,24 +25,30 @@ from dgmarl.files import unwritable, write_atomic
 KEPT = 2
 """How many of the latest checkpoints stay: one to go on from, one to fall back to."""
 CHECKSUMS = "checksums.json"
+_OVERHEAD = 2**16
+"""Bytes, roughly, that a checkpoint needs beside its arrays."""
 
 
 def save_checkpoint(folder: Path, index: int, state: Any, keep_every: int = 0) -> Path:
     """Write `state` as checkpoint number `index`; older ones go, except the last two and every `keep_every`-th."""
     import orbax.checkpoint as ocp
 
-    logging.getLogger("absl").setLevel(logging.ERROR)
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
     final, writing = folder / f"{index:08d}", folder / f"{index:08d}.writing"
+    leaves = _named_leaves(state)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _refuse_full_disk(folder, sum(array.nbytes for array in leaves.values()))
         for old in (final, *folder.glob("*.writing")):
             shutil.rmtree(old, ignore_errors=True)
         with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(writing.absolute() / "state", _named_leaves(state))
+            checkpointer.save(writing.absolute() / "state", leaves)
         write_atomic(writing / CHECKSUMS, json.dumps(_checksums(writing), indent=1))
         os.replace(writing, final)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         shutil.rmtree(writing, ignore_errors=True)
+        # Orbax reports what its storage layer met as a ValueError.
+        error = error if isinstance(error, OSError) else OSError(errno.EIO, " ".join(str(error).split())[:200])
         raise unwritable(final, error) from None
     for number in indices(folder)[:-KEPT]:
         if not keep_every or number % keep_every:
@@ -66,7 +74,7 @@ def indices(folder: Path) -> list[int]:
 def _restore(path: Path, template: Any) -> Any:
     import orbax.checkpoint as ocp
 
-    logging.getLogger("absl").setLevel(logging.ERROR)
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
     with warnings.catch_warnings(), ocp.StandardCheckpointer() as checkpointer:
         warnings.simplefilter("ignore")
         stored: dict[str, Any] = checkpointer.restore(path.absolute() / "state")
@@ -81,6 +89,12 @@ def _restore(path: Path, template: Any) -> Any:
         _to_leaf(stored[name], leaf) if name in stored else jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in _paths(template)
     ]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def _refuse_full_disk(folder: Path, n_bytes: int) -> None:
+    """Ask for the room first: Orbax meets a full disk in threads of its own, with pages of tracebacks."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(bytes(n_bytes + _OVERHEAD))
 
 
 def _named_leaves(state: Any) -> dict[str, np.ndarray]:

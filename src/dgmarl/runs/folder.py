@@ -18,6 +18,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import jax
 import numpy as np
@@ -104,8 +105,13 @@ class RunFolder:
 
     def read_returns(self) -> tuple[np.ndarray, np.ndarray]:
         """What `write_returns` wrote last."""
-        with np.load(self.path / "returns.npz", allow_pickle=False) as stored:
-            return stored["steps"], stored["returns"]
+        try:
+            with np.load(self.path / "returns.npz", allow_pickle=False) as stored:
+                return stored["steps"], stored["returns"]
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            raise UsageError(
+                f"{self.path / 'returns.npz'} is missing or damaged: start the run again in a new folder."
+            ) from None
 
     def write_timing(self, timing: dict[str, Any]) -> None:
         """Seconds, speed and memory, with the host and the code they belong to."""

@@ -69,9 +69,8 @@ def collect(
     env: Environment, act: Act, play: Play, key: PRNGKeyArray, length: int, needs: frozenset[str], reset: bool
 ) -> tuple[Play, Batch]:
     """Play on for `length` steps. With `reset`, a new episode follows an ended one; without, it stands still, not valid."""
-    memory = play.memory
 
-    def one_step(carry: tuple[Play, Bool[Array, "B"]], keys_of_step: PRNGKeyArray) -> tuple[Any, Batch]:
+    def one_step(carry: tuple[Play, Bool[Array, "B"]], keys_of_step: PRNGKeyArray) -> tuple[Any, Any]:
         play, running = carry
         act_key, step_key, reset_key = keys_of_step
         action, log_prob, memory = act(act_key, play.view, play.memory, play.starts)
@@ -83,22 +82,29 @@ def collect(
             state, view = reset_where(env, reset_key, done, state, next_view)
         else:
             state, view = _where(running, (state, next_view), (play.state, play.view))
-        extras = {
-            name: value
-            for name, value in {
-                "oracle": jax.vmap(env.oracle_graph)(play.state) if "oracle" in needs else None,
-                "states": play.state,
-                "keys": keys,
-            }.items()
-            if name in needs
-        }
-        reward = jnp.where(running[:, None], outcome.reward, 0)
-        step = Batch(play.view, next_view, action, log_prob, reward, terminated, truncated, running, play.starts, None, extras)
-        return (Play(state, view, memory, done), running if reset else running & ~done), step
+            running = running & ~done
+        record = (play, next_view, action, log_prob, outcome.reward, terminated, truncated, keys)
+        return (Play(state, view, memory, done), running), record
 
     carry = (play, jnp.ones(play.starts.shape, bool))
-    (play, _), batch = jax.lax.scan(one_step, carry, jax.random.split(key, (length, 3)))
-    return play, batch._replace(memory=memory)
+    (last, _), steps = jax.lax.scan(one_step, carry, jax.random.split(key, (length, 3)))
+    # What nobody asks for below is never stored: the compiler drops outputs of the scan that are not used.
+    plays, next_view, action, log_prob, reward, terminated, truncated, keys = steps
+    valid = jnp.ones_like(terminated)
+    if not reset:
+        done = terminated | truncated
+        valid = jnp.cumsum(done, axis=0) == done  # nothing had ended before
+        reward = jnp.where(valid[..., None], reward, 0)
+        # Without resets the view of the next step is the successor.
+        next_view = jax.tree.map(lambda views, end: jnp.concatenate([views[1:], end[None]]), plays.view, last.view)
+    offered = {
+        "oracle": lambda: jax.vmap(jax.vmap(env.oracle_graph))(plays.state),
+        "states": lambda: plays.state,
+        "keys": lambda: keys,
+    }
+    extras = {name: offered[name]() for name in sorted(needs)}
+    starts, views, memory = plays.starts, plays.view, play.memory
+    return last, Batch(views, next_view, action, log_prob, reward, terminated, truncated, valid, starts, memory, extras)
 
 
 class Evaluation(NamedTuple):

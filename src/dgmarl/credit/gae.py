@@ -65,15 +65,19 @@ def _gae(reward, value, next_value, bootstrap, continues, gamma, lambda_):
 def discounted_sums(
     signal: Float[Array, "T *B N"], continues: Bool[Array, "T *B"], decay: float | Float[Array, ""]
 ) -> Float[Array, "T *B N"]:
-    """sum over t' >= t in the same episode of decay^(t' - t) * signal[t']."""
-    decay = jnp.asarray(decay, signal.dtype)
+    """sum over t' >= t in the same episode of decay^(t' - t) * signal[t'].
 
-    def step(later, inputs):
-        now, goes_on = inputs
-        total = now + jnp.where(goes_on[..., None], decay * later, 0)
-        return total, total
+    x_t = signal_t + factor_t * x_{t+1} is associative in (factor, signal), so it takes log T rounds instead of T: on an
+    accelerator, where every round is a launch, that is what counts.
+    """
+    factor = jnp.where(continues[..., None], jnp.asarray(decay, signal.dtype), 0)
 
-    return lax.scan(step, jnp.zeros_like(signal[0]), (signal, continues), reverse=True)[1]
+    def combine(later: tuple[Array, Array], now: tuple[Array, Array]) -> tuple[Array, Array]:
+        # A factor of zero cuts even NaN, which may stand in padding.
+        carried = jnp.where(now[0] == 0, 0, now[0] * later[1])
+        return now[0] * later[0], now[1] + carried
+
+    return lax.associative_scan(combine, (jnp.broadcast_to(factor, signal.shape), signal), reverse=True)[1]
 
 
 def require_floats(**arrays: Any) -> list[Array]:

@@ -58,6 +58,7 @@ def graph_gae(
     per_pair: bool = False,
     method: Method = "auto",
     max_degree: int | None = None,
+    own: Float[Array, "T *B N"] | None = None,
 ) -> Float[Array, "T *B N"] | Float[Array, "T *B N N"]:
     """The advantage of every agent from the rewards it could have influenced.
 
@@ -85,6 +86,7 @@ def graph_gae(
     cross_weight: one number, one per pair (broadcast to [..., N, N]), or one per step and pair (shape of `graph`).
     per_pair: return the summands [T, ..., j, i] instead of their sum over i.
     method, max_degree: see `meeting_times`.
+    own: the result of `gae` on the same arguments, where the caller has it already.
 
     A chain 0 -> 1 -> 2 in which agent 2 earns 1 at the second step: agent 0 reaches it in two steps, not in one.
 
@@ -101,7 +103,7 @@ def graph_gae(
     _check_options(form, pair_baseline, reward_graph, cross_weight, graph)
     options = {"weighted": weighted, "form": form, "per_pair": per_pair, "max_degree": degree_bound(graph, method, max_degree)}
     steps = Steps(reward, value, next_value, bootstrap, continues)
-    return _graph_gae(steps, graph, gamma, lambda_, pair_baseline, reward_graph, cross_weight, **options)
+    return _graph_gae(steps, graph, gamma, lambda_, pair_baseline, reward_graph, cross_weight, own, **options)
 
 
 def soft_graph_gae(
@@ -186,8 +188,11 @@ def meeting_tails(
 
 
 @partial(jax.jit, static_argnames=("weighted", "form", "per_pair", "max_degree"))
-def _graph_gae(steps, graph, gamma, lambda_, baseline, reward_graph, cross_weight, *, weighted, form, per_pair, max_degree):
-    delta, own, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
+def _graph_gae(
+    steps, graph, gamma, lambda_, baseline, reward_graph, cross_weight, own, *, weighted, form, per_pair, max_degree
+):
+    delta, computed, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
+    own = computed if own is None else own
     table = own if form == "td" else own + steps.value
 
     def finish(t, credit):

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgmarl import make_env
 from dgmarl.envs.base import Environment
+from dgmarl.envs.star_spread import StarSpread, StarSpreadConfig
 from dgmarl.errors import UsageError
 from dgmarl.graphs.interventional import InterventionalSource
 from dgmarl.graphs.sources import make_source
@@ -14,10 +14,10 @@ from dgmarl.rollout import act_randomly, collect, start_play
 
 KEY = jax.random.key(0)
 N, T, B = 3, 40, 25
-ENV = make_env(f"star-spread/{N}")
+ENV = StarSpread(StarSpreadConfig(N))
 
 
-class Silent(type(ENV)):
+class Silent(StarSpread):
     """Star-Spread that does not tell its graph."""
 
     oracle_graph = Environment.oracle_graph

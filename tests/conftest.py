@@ -7,11 +7,9 @@ import pytest
 
 GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Compile each program once: tests, and the processes they start, find it in pytest's cache folder afterwards."""
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+# Every program is compiled once: tests, and the processes they start, find it here afterwards. Set before JAX is imported.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from dgmarl import Environment, EnvSpec, Outcome, View
 GIFT = f"{__file__}:Gift"
 SMALL = {"learner.hidden": 8, "n_envs": 2, "evaluation.episodes": 3, "evaluation.interval": 20}
 """Overrides for a run of a second or two, once compiled."""
+WINDOWS = {**SMALL, "collect": "windows", "window": 4, "learner.network": "gru", "env_options.stop": 0.3}
+"""The same with all that a run can carry from one iteration to the next."""
 
 
 class GiftState(NamedTuple):
@@ -24,21 +26,18 @@ class Gift(Environment[GiftState]):
     Episodes end at the horizon (a time-out), or after each step with probability `stop` (a true end).
     """
 
-    def __init__(self, horizon: int = 5, cost: float = 0.1, stop: float = 0.0, broken: float = 0.0):
+    def __init__(self, horizon: int = 5, cost: float = 0.1, stop: float = 0.0):
         self.spec = EnvSpec("gift", n_agents=2, n_actions=2, obs_size=2, state_size=2, horizon=horizon)
-        self.cost, self.stop, self.broken = cost, stop, broken
+        self.cost, self.stop = cost, stop
 
     def reset(self, key):
         state = GiftState(jnp.int32(0), jnp.int32(0))
         return state, self._view(state)
 
     def step(self, key, state, action):
-        stop_key, break_key = jax.random.split(key)
         state = GiftState(state.time + 1, action[0].astype(jnp.int32))
         reward = jnp.stack([-self.cost * action[0], action[0]]).astype(jnp.float32)
-        # Something goes wrong in the environment with probability `broken`.
-        reward = jnp.where(jax.random.bernoulli(break_key, self.broken), jnp.nan, reward)
-        terminated = jax.random.bernoulli(stop_key, self.stop)
+        terminated = jax.random.bernoulli(key, self.stop)
         truncated = ~terminated & (state.time >= self.spec.horizon)
         return state, self._view(state), Outcome(reward, terminated, truncated, {})
 

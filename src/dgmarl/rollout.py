@@ -47,6 +47,8 @@ class Batch(NamedTuple):
     """The policy's memory before the first step, [B, ...]."""
     extras: dict[str, Any]
     """What a graph source asked for: `oracle` graphs, environment `states`, step `keys`."""
+    last_view: View | None = None
+    """The view after the last step, if no reset came in between: then `next_view` is `view` one step on."""
 
     @property
     def bootstrap(self) -> Bool[Array, "T B"]:
@@ -103,8 +105,9 @@ def collect(
         "keys": lambda: keys,
     }
     extras = {name: offered[name]() for name in sorted(needs)}
-    starts, views, memory = plays.starts, plays.view, play.memory
-    return last, Batch(views, next_view, action, log_prob, reward, terminated, truncated, valid, starts, memory, extras)
+    last_view = None if reset else last.view
+    masks = (terminated, truncated, valid, plays.starts)
+    return last, Batch(plays.view, next_view, action, log_prob, reward, *masks, play.memory, extras, last_view)
 
 
 class Evaluation(NamedTuple):

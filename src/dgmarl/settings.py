@@ -40,7 +40,7 @@ class TrainConfig:
     method: str = "ippo-dg"
     """Backbone and credit: ippo or mappo, then -local, -global or -dg."""
     graph: str = "oracle"
-    """Where dependence graphs come from (for -dg): oracle, self, complete, random:P, fixed:FILE, file.py:Source."""
+    """Where dependence graphs come from (for -dg): see `dgmarl.graphs.sources`."""
     seeds: int = 5
     """How many independent runs, trained side by side in one program."""
     seed: int = 0

@@ -290,3 +290,13 @@ def test_the_learner_finds_the_log_probabilities_that_were_recorded_in_play(netw
             1
         ]
         np.testing.assert_allclose(np.asarray(log_probs)[starts], found[0], atol=1e-5)
+
+
+def test_values_in_one_pass_are_those_of_views_and_successors():
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    ppo = learner()
+    critic = ppo.init(jax.random.key(0)).params["critic"]
+    last = jax.tree.map(lambda leaf: leaf[-1], batch.next_view)
+    separate, together = ppo.values(critic, batch), ppo.values(critic, batch._replace(last_view=last))
+    for apart, joint in zip(separate, together, strict=True):
+        np.testing.assert_allclose(apart, joint, rtol=1e-5)

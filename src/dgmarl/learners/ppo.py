@@ -174,8 +174,7 @@ class PPO:
     ) -> Samples:
         """Advantages and critic targets, once per batch, before any update (specification of Algorithm 1 and GAE)."""
         config = self.config
-        value = self.value(critic, batch.view)
-        next_value = self.value(critic, batch.next_view)
+        value, next_value = self.values(critic, batch)
         masks = (batch.bootstrap, batch.continues, config.gamma, config.lambda_)
         own = gae(reward, value, next_value, *masks)
         advantage = own
@@ -191,6 +190,14 @@ class PPO:
             variance = jnp.sum((advantage - mean) ** 2, where=mask) / jnp.maximum(count - 1, 1)
             advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
         return Samples(batch.view, batch.action, batch.log_prob, batch.starts, advantage, own + value, mask)
+
+    def values(self, critic: Any, batch: Batch) -> tuple[Float[Array, "T B N"], Float[Array, "T B N"]]:
+        """V of every view and of its successor; in one pass where the successors are the views themselves."""
+        if batch.last_view is None:
+            return self.value(critic, batch.view), self.value(critic, batch.next_view)
+        views = jax.tree.map(lambda views, last: jnp.concatenate([views, last[None]]), batch.view, batch.last_view)
+        values = self.value(critic, views)
+        return values[:-1], values[1:]
 
     def loss(self, params: dict[str, Any], memory: Memory, samples: Samples) -> tuple[Float[Array, ""], dict[str, Array]]:
         """Policy and critic loss together: they share no parameter, so one gradient serves both optimisers."""

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-slow lint format bench clean
 
 demo: $(VENV)/.installed
-	$(BIN)/dgmarl watch lbf/8x8-2p-4f-coop --episodes 3 --out demo/index.html
+	$(BIN)/dgmarl demo
 
 test: $(VENV)/.installed-dev lint
 	$(BIN)/python -m pytest

@@ -26,7 +26,7 @@ _EXPORTS = {
     "add_self_loops": "dgmarl.graphs.reach",
 }
 
-__all__ = ["__version__", *_EXPORTS]
+__all__ = ["__version__", *_EXPORTS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from dgmarl.api import evaluate as evaluate

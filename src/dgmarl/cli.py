@@ -290,6 +290,39 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Demo:
+    """Train local, global and dependence-graph credit on two small tasks and write a page with curves and a replay."""
+
+    out: Path = Path("demo")
+    """The folder for index.html."""
+    seeds: int = 3
+    """Seeds per kind of credit."""
+    scale: float = 1.0
+    """Train for this many times the usual steps."""
+
+    def run(self) -> int:
+        """Train with a progress bar per run, write the page, say where it is."""
+        if self.seeds < 1 or self.scale <= 0:
+            raise UsageError(f"--seeds is {self.seeds} and --scale {self.scale:g}, but both must be above 0.")
+        refuse_unwritable(self.out / "index.html")
+        from rich.console import Console
+        from rich.progress import Progress
+
+        from dgmarl.experiments.demo import run_demo
+
+        console = Console(stderr=True)
+        with Progress(console=console, disable=not console.is_terminal) as bar:
+
+            def watch(label: str, steps: int):
+                task = bar.add_task(label, total=steps)
+                return lambda progress: bar.update(task, completed=min(int(progress.steps.min()), steps))
+
+            path = run_demo(self.out, self.seeds, self.scale, watch)
+        print(f"Open {path.absolute().as_uri()}")
+        return 0
+
+
+@dataclass(frozen=True)
 class Theory:
     """Check the paper's claims by exact computation on random networked MDPs; a page and a table of what holds."""
 
@@ -345,6 +378,7 @@ COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "evaluate": Evaluate,
     "watch": Watch,
+    "demo": Demo,
     "theory": Theory,
     "envs": Envs,
     "check-env": CheckEnv,

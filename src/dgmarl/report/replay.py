@@ -13,14 +13,18 @@ from dgmarl.rollout import Recording
 
 def replay_page(env: Environment, recording: Recording, policy: str) -> str:
     """One self-contained HTML page with every recorded episode."""
+    return page(f"{env.spec.name}: replay", asset("replay.html"), asset("replay.js"), replay_data(env, recording, policy))
+
+
+def replay_data(env: Environment, recording: Recording, policy: str) -> dict[str, Any]:
+    """What the viewer (`replay.html` and `replay.js`) shows."""
     recording = jax.tree.map(np.asarray, recording)
-    data = {
+    return {
         "environment": env.spec.name,
         "policy": policy,
         "colours": [agent_colour(agent) for agent in range(env.spec.n_agents)],
         "episodes": [_episode(env, recording, k) for k in range(len(recording.length))],
     }
-    return page(f"{env.spec.name}: replay", asset("replay.html"), asset("replay.js"), data)
 
 
 def _episode(env: Environment, recording: Recording, k: int) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def main() -> None:
     jobs = [(method, graph, n) for n in options.seeds for method, graph in ROWS if options.only in f"{method} {graph}"]
     rows = []
     with ThreadPoolExecutor(options.compile_workers) as pool:
-        programs = pool.map(lambda job: prepare(options.env, *job, options.iterations, overrides), jobs)
+        programs = pool.map(lambda job: prepare(options.env, *job, iterations=options.iterations, overrides=overrides), jobs)
         prepared = list(track(programs, "compiling", len(jobs), console=Console(stderr=True)))
     for (method, graph, n), (lap, state, compile_s) in zip(jobs, prepared, strict=True):
         name = f"{method} {graph if method.endswith('dg') else ''}".strip()

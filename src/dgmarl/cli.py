@@ -236,6 +236,29 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Tabulate published results: final returns with intervals per scenario, and over scenarios where scores share a scale."""
+
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
+    """A folder with files SCENARIO__METHOD.json, at any depth, such as results or results/lbf."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Print two tables per benchmark, or one where scores cannot be pooled."""
+        from rich.console import Console
+
+        from dgmarl.report.table import as_json, read_results, tables
+
+        results = read_results(self.folder)
+        if self.json:
+            print(json_text(as_json(results)))
+            return 0
+        Console(width=None if sys.stdout.isatty() else 100).print(*tables(results), sep="\n")
+        return 0
+
+
+@dataclass(frozen=True)
 class Watch:
     """Play episodes and write a page in which to watch them, with dependence arrows and where credit goes."""
 
@@ -377,6 +400,7 @@ class Doctor:
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "evaluate": Evaluate,
+    "table": Table,
     "watch": Watch,
     "demo": Demo,
     "theory": Theory,

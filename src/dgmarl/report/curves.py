@@ -1,16 +1,22 @@
-"""Learning curves as SVG that follows the page's light or dark colours; a method has the same colour everywhere."""
+"""Learning curves as SVG; a kind of credit has the same colour everywhere.
+
+`curve_panel` is for a page and follows its light or dark colours; `curve_figure` is a file of its own, on white.
+"""
 
 from collections.abc import Iterable, Mapping
 from html import escape
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from dgmarl.report.statistics import mean_band
 
 CREDIT_COLOURS = {"local": "#E69F00", "global": "#0072B2", "dg": "#009E73"}
 CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
 WIDTH, HEIGHT = 460.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 12.0, 12.0, 36.0
+HEADING = 26.0
 
 
 class Curve(NamedTuple):
@@ -20,10 +26,16 @@ class Curve(NamedTuple):
     returns: Float[np.ndarray, "S K"]
 
 
-def curve_panel(curves: Mapping[str, Curve], label: str) -> str:
-    """One chart: a thin line per seed, a thick one for their mean, by kind of credit (local, global, dg)."""
+def curve_panel(curves: Mapping[str, Curve], label: str, spread: Literal["seeds", "interval"] = "seeds") -> str:
+    """One chart by kind of credit (local, global, dg): a thick line for the mean over seeds, and around it a thin line per
+    seed or the band of the mean's 95 % bootstrap intervals."""
     last = min(float(curve.steps[:, -1].min()) for curve in curves.values())
-    values = np.concatenate([curve.returns.ravel() for curve in curves.values()])
+    grid = np.linspace(0, last, 60)
+    on_grid = {
+        credit: np.array([np.interp(grid, *seed) for seed in zip(*curve, strict=True)]) for credit, curve in curves.items()
+    }
+    around = {credit: seeds if spread == "seeds" else np.array(mean_band(seeds)) for credit, seeds in on_grid.items()}
+    values = np.concatenate(list(around.values()))
     low, high = float(values.min()), float(values.max())
     low, high = low - 0.04 * (high - low), high + 0.04 * (high - low) + 1e-9
 
@@ -32,15 +44,35 @@ def curve_panel(curves: Mapping[str, Curve], label: str) -> str:
         return x, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
 
     shapes = _axes(last, low, high, point)
-    grid = np.linspace(0, last, 60)
-    for credit, curve in curves.items():
-        seeds = [np.interp(grid, steps, returns) for steps, returns in zip(*curve, strict=True)]
-        colour = CREDIT_COLOURS[credit]
-        shapes += [_line(grid, seed, point, colour, 0.8, 0.45) for seed in seeds]
-        shapes.append(_line(grid, np.mean(seeds, axis=0), point, colour, 2.6, 1.0))
+    for credit, lines in around.items():
+        if spread == "seeds":
+            shapes += [_line(grid, line, point, CREDIT_COLOURS[credit], 0.8, 0.45) for line in lines]
+        else:
+            shapes.append(_band(grid, *lines, point, CREDIT_COLOURS[credit]))
+    shapes += [_line(grid, seeds.mean(axis=0), point, CREDIT_COLOURS[credit], 2.6, 1.0) for credit, seeds in on_grid.items()]
     return (
         f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{escape(label, quote=True)}" class="curves" '
         f'font-family="system-ui, sans-serif" font-size="11">{"".join(shapes)}</svg>'
+    )
+
+
+def curve_figure(panels: Mapping[str, Mapping[str, Curve]], label: str) -> str:
+    """A whole SVG file on white: titled charts with interval bands, two in a row, under one legend."""
+    width, rows = 2 * WIDTH, -(-len(panels) // 2)
+    shapes = [f'<rect width="{width:g}" height="{HEADING + rows * (HEIGHT + HEADING):g}" fill="#fff"/>']
+    for k, credit in enumerate(dict.fromkeys(credit for curves in panels.values() for credit in curves)):
+        x = LEFT + 170 * k
+        shapes.append(f'<rect x="{x:g}" y="9" width="22" height="10" fill="{CREDIT_COLOURS[credit]}"/>')
+        shapes.append(f'<text x="{x + 28:g}" y="19" fill="#222">{CREDIT_NAMES[credit]}</text>')
+    for k, (title, curves) in enumerate(panels.items()):
+        x, y = k % 2 * WIDTH, HEADING + k // 2 * (HEIGHT + HEADING)
+        panel = curve_panel(curves, title, "interval").replace("var(--line)", "#ddd").replace("var(--faint)", "#555")
+        shapes.append(f'<text x="{x + LEFT:g}" y="{y + 20:g}" font-weight="600" fill="#222">{escape(title)}</text>')
+        shapes.append(panel.replace("<svg ", f'<svg x="{x:g}" y="{y + HEADING:g}" width="{WIDTH:g}" height="{HEIGHT:g}" ', 1))
+    size = f'viewBox="0 0 {width:g} {HEADING + rows * (HEIGHT + HEADING):g}" width="{width:g}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(label, quote=True)}" '
+        f'font-family="system-ui, sans-serif" font-size="13">\n{chr(10).join(shapes)}\n</svg>\n'
     )
 
 
@@ -59,11 +91,15 @@ def _axes(last: float, low: float, high: float, point) -> list[str]:
     for step in _ticks(0, last):
         x, _ = point(step, low)
         shapes.append(
-            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" fill="var(--faint)">{step / 1000:g}k</text>'
+            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" fill="var(--faint)">{_count(step, last)}</text>'
         )
     middle = (LEFT + WIDTH - RIGHT) / 2
     shapes.append(f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle" fill="var(--faint)">environment steps</text>')
     return shapes
+
+
+def _count(step: float, last: float) -> str:
+    return f"{step / 1e6:g}M" if last >= 1e6 else f"{step / 1000:g}k"
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -74,6 +110,15 @@ def _ticks(low: float, high: float) -> list[float]:
     return [float(round(value, 10)) + 0.0 for value in np.arange(np.ceil(low / step) * step, high + 1e-9, step)]
 
 
+def _band(grid: np.ndarray, low: np.ndarray, high: np.ndarray, point, colour: str) -> str:
+    steps, values = np.concatenate([grid, grid[::-1]]), np.concatenate([high, low[::-1]])
+    return f'<polygon points="{_path(steps, values, point)}" fill="{colour}" fill-opacity="0.22"/>'
+
+
 def _line(grid: np.ndarray, values: np.ndarray, point, colour: str, width: float, opacity: float) -> str:
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (point(step, value) for step, value in zip(grid, values, strict=True)))
+    path = _path(grid, values, point)
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-opacity="{opacity}"/>'
+
+
+def _path(steps: np.ndarray, values: np.ndarray, point) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in (point(step, value) for step, value in zip(steps, values, strict=True)))

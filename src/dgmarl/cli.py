@@ -150,11 +150,14 @@ class Train:
         if self.deterministic:
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
         from dgmarl import api
+        from dgmarl.envs.registry import make_env
         from dgmarl.report.display import TrainingDisplay
 
         config = self.resolved()
-        out = self.resume or self.out or Path("runs") / f"{config.env.replace('/', '_').replace(':', '_')}__{config.method}"
+        out = self.resume or self.out or Path("runs") / f"{_file_name(config.env)}__{config.method}"
         refuse_unwritable(out / "config.yaml")
+        if ":" in config.env:
+            _refuse_broken(make_env(config.env, **config.env_options), self.env)
         label = f"{config.env} {config.method}, {config.seeds} seed{'s' * (config.seeds > 1)}"
         with TrainingDisplay(label, config.steps, self.quiet) as display:
             if self.resume:
@@ -295,7 +298,6 @@ class Watch:
         import jax
 
         from dgmarl import api
-        from dgmarl.envs.checker import check_env
         from dgmarl.envs.registry import make_env
         from dgmarl.rollout import act_randomly, record_episodes
 
@@ -306,9 +308,7 @@ class Watch:
                 return run.env, run.record(key, self.episodes), f"{run.config.method} ({self.policy})"
             return run.env, record_episodes(run.env, act_randomly, key, self.episodes), "random"
         env = make_env(self.what, **parse_assignments(self.set))
-        for finding in check_env(env, self.seed):
-            if finding.kind == "violation":
-                raise UsageError(f"{self.what} breaks the environment contract: {finding.sentence}")
+        _refuse_broken(env, self.what)
         return env, record_episodes(env, act_randomly, key, self.episodes), "random"
 
 
@@ -484,6 +484,20 @@ def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | No
         if argument.startswith(f"{option}="):
             return arguments[:k] + arguments[k + 1 :], argument.partition("=")[2]
     return arguments, None
+
+
+def _file_name(env_id: str) -> str:
+    """`star-spread_5` for star-spread/5, `Relay` for path/to/relay.py:Relay."""
+    return env_id.rpartition(":")[2] if ":" in env_id else env_id.replace("/", "_")
+
+
+def _refuse_broken(env, name: str) -> None:
+    """An environment that breaks the contract is told so before anything is compiled for it."""
+    from dgmarl.envs.checker import check_env
+
+    for finding in check_env(env):
+        if finding.kind == "violation":
+            raise UsageError(f"{name} breaks the environment contract: {finding.sentence}")
 
 
 def _status(message: str):

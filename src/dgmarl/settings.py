@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dgmarl.config import build, override, suggest
+from dgmarl.envs.registry import located
 from dgmarl.errors import UsageError
 from dgmarl.learners.ppo import PPOConfig
 
@@ -120,5 +121,5 @@ def preset(env: str, method: str) -> dict[str, Any]:
 
 def resolve(env: str, method: str = "ippo-dg", overrides: Mapping[str, Any] | None = None, **values: Any) -> TrainConfig:
     """The configuration of a run: preset of environment and method, then `values`, then dotted `overrides`."""
-    base = {"env": env, **values}
+    base = {**values, "env": located(env), "graph": located(values.get("graph", "oracle"))}
     return override(build(TrainConfig, base), {"method": method, **preset(env, method), **(overrides or {})})

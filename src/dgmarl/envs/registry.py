@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,9 +78,19 @@ def _custom(env_id: str, options: dict[str, Any]) -> Environment:
     return env
 
 
+def located(text: str) -> str:
+    """`file.py:name` or `fixed:file` with an absolute path, so that a run resumes from anywhere; other texts as they are."""
+    place, _, name = text.rpartition(":")
+    if place == "fixed":
+        return f"fixed:{Path(name).resolve()}"
+    return f"{Path(place).resolve()}:{name}" if place.endswith(".py") and Path(place).is_file() else text
+
+
 def load_object(text: str, what: str) -> Any:
     """What `module:name` or `file.py:name` names; a UsageError that speaks of `what` if it cannot be had."""
     place, _, name = text.rpartition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a module beside the user is found too; installed ones come first
     try:
         module = _load_file(Path(place), text) if place.endswith(".py") else importlib.import_module(place)
     except UsageError:

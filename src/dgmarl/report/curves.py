@@ -48,7 +48,7 @@ def curve_panel(curves: Mapping[str, Curve], label: str, spread: Literal["seeds"
         if spread == "seeds":
             shapes += [_line(grid, line, point, CREDIT_COLOURS[credit], 0.8, 0.45) for line in lines]
         else:
-            shapes.append(_band(grid, *lines, point, CREDIT_COLOURS[credit]))
+            shapes.append(_band(grid, lines, point, CREDIT_COLOURS[credit]))
     shapes += [_line(grid, seeds.mean(axis=0), point, CREDIT_COLOURS[credit], 2.6, 1.0) for credit, seeds in on_grid.items()]
     return (
         f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{escape(label, quote=True)}" class="curves" '
@@ -58,8 +58,8 @@ def curve_panel(curves: Mapping[str, Curve], label: str, spread: Literal["seeds"
 
 def curve_figure(panels: Mapping[str, Mapping[str, Curve]], label: str) -> str:
     """A whole SVG file on white: titled charts with interval bands, two in a row, under one legend."""
-    width, rows = 2 * WIDTH, -(-len(panels) // 2)
-    shapes = [f'<rect width="{width:g}" height="{HEADING + rows * (HEIGHT + HEADING):g}" fill="#fff"/>']
+    width, height = 2 * WIDTH, HEADING + -(-len(panels) // 2) * (HEIGHT + HEADING)
+    shapes = [f'<rect width="{width:g}" height="{height:g}" fill="#fff"/>']
     for k, credit in enumerate(dict.fromkeys(credit for curves in panels.values() for credit in curves)):
         x = LEFT + 170 * k
         shapes.append(f'<rect x="{x:g}" y="9" width="22" height="10" fill="{CREDIT_COLOURS[credit]}"/>')
@@ -69,7 +69,7 @@ def curve_figure(panels: Mapping[str, Mapping[str, Curve]], label: str) -> str:
         panel = curve_panel(curves, title, "interval").replace("var(--line)", "#ddd").replace("var(--faint)", "#555")
         shapes.append(f'<text x="{x + LEFT:g}" y="{y + 20:g}" font-weight="600" fill="#222">{escape(title)}</text>')
         shapes.append(panel.replace("<svg ", f'<svg x="{x:g}" y="{y + HEADING:g}" width="{WIDTH:g}" height="{HEIGHT:g}" ', 1))
-    size = f'viewBox="0 0 {width:g} {HEADING + rows * (HEIGHT + HEADING):g}" width="{width:g}"'
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(label, quote=True)}" '
         f'font-family="system-ui, sans-serif" font-size="13">\n{chr(10).join(shapes)}\n</svg>\n'
@@ -99,6 +99,8 @@ def _axes(last: float, low: float, high: float, point) -> list[str]:
 
 
 def _count(step: float, last: float) -> str:
+    if step == 0:
+        return "0"
     return f"{step / 1e6:g}M" if last >= 1e6 else f"{step / 1000:g}k"
 
 
@@ -110,7 +112,8 @@ def _ticks(low: float, high: float) -> list[float]:
     return [float(round(value, 10)) + 0.0 for value in np.arange(np.ceil(low / step) * step, high + 1e-9, step)]
 
 
-def _band(grid: np.ndarray, low: np.ndarray, high: np.ndarray, point, colour: str) -> str:
+def _band(grid: np.ndarray, ends: np.ndarray, point, colour: str) -> str:
+    low, high = ends
     steps, values = np.concatenate([grid, grid[::-1]]), np.concatenate([high, low[::-1]])
     return f'<polygon points="{_path(steps, values, point)}" fill="{colour}" fill-opacity="0.22"/>'
 

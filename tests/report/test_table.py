@@ -1,0 +1,117 @@
+"""`dgmarl table` on small made-up results, and on damaged ones."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dgmarl.cli import main
+from dgmarl.report.table import aggregates, read_results
+
+
+def write(folder, name: str, final, env: str = "lbf/8x8-2p-2f", **changed):
+    """A published result whose seeds end at `final` after having been better."""
+    final = np.asarray(final, float)
+    steps = np.tile([100, 1000], (len(final), 1))
+    facts = {"config": {"env": env}, "steps": steps.tolist(), "return_mean": np.stack([final + 9, final], 1).tolist()}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps({**facts, **changed}))
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["table", *arguments])
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+def test_rows_carry_the_last_evaluation_with_interval_seeds_and_steps(capsys, tmp_path):
+    write(tmp_path / "lbf", "a__ippo-dg", [0.25, 0.5, 0.75])
+    code, out, _ = run(capsys, str(tmp_path))
+    row = next(line for line in out.splitlines() if "ippo-dg" in line)
+    assert code == 0
+    assert [cell.strip() for cell in row.strip("│").split("│")] == ["a", "ippo-dg", "0.500", "[0.250, 0.750]", "3", "1,000"]
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_scenarios_are_in_numerical_order(tmp_path):
+    for scenario in ("n50", "n5", "n10"):
+        write(tmp_path, f"{scenario}__ippo-dg", [1.0], env="star-spread/5")
+    assert [result.scenario for result in read_results(tmp_path)] == ["n5", "n10", "n50"]
+
+
+def test_aggregate_pools_scenarios_and_seeds(capsys, tmp_path):
+    first, second = [0.0, 0.1, 0.2, 0.9], [0.3, 0.4, 0.8, 1.0]
+    write(tmp_path / "lbf", "a__ippo-dg", first)
+    write(tmp_path / "lbf", "b__ippo-dg", second)
+    _, out, _ = run(capsys, str(tmp_path), "--json")
+    (pooled,) = json.loads(out)["aggregates"]
+    assert pooled["iqm"]["estimate"] == pytest.approx(stats.trim_mean(first + second, 0.25))
+    assert pooled["iqm"]["low"] < pooled["iqm"]["estimate"] < pooled["iqm"]["high"]
+    assert (pooled["benchmark"], pooled["method"], pooled["runs"]) == ("lbf", "ippo-dg", 8)
+
+
+def test_no_aggregate_where_scales_differ_or_a_scenario_is_missing(tmp_path):
+    write(tmp_path / "star-spread", "n5__ippo-dg", [-60.0, -70.0], env="star-spread/5")
+    write(tmp_path / "lbf", "a__ippo-dg", [0.5, 0.6])
+    write(tmp_path / "lbf", "a__ippo-local", [0.5, 0.6])
+    write(tmp_path / "lbf", "b__ippo-dg", [0.5, 0.6])
+    assert [aggregate.method for aggregate in aggregates(read_results(tmp_path))] == ["ippo-dg"]
+
+
+def test_one_seed_has_a_dash_and_null_for_its_interval(capsys, tmp_path):
+    write(tmp_path / "lbf", "a__ippo-dg", [0.5])
+    assert "—" in run(capsys, str(tmp_path))[1]
+    (cell,) = json.loads(run(capsys, str(tmp_path), "--json")[1])["cells"]
+    assert cell["final_return"] == {"estimate": 0.5, "low": None, "high": None}
+    assert (cell["seeds"], cell["steps"]) == (1, 1000)
+
+
+def test_other_files_are_left_alone(capsys, tmp_path):
+    write(tmp_path, "a__ippo-dg", [0.5, 0.6])
+    (tmp_path / "theory.json").write_text("{")
+    assert run(capsys, str(tmp_path))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"return_mean": [[1.0, 2.0], [1.0]]}, "is damaged"),
+        ({"return_mean": [[1.0, 2.0, 3.0]]}, "of shape (1, 3)"),
+        ({"return_mean": [[1.0, float("nan")], [1.0, 1.0]]}, "finite"),
+        ({"return_mean": []}, "of shape (0,)"),
+        ({"return_mean": None}, "of shape ()"),
+        ({"config": {}}, "lacks 'env'"),
+        ({"config": "lbf"}, "is damaged"),
+    ],
+)
+def test_a_wrong_file_is_named_in_one_sentence(capsys, tmp_path, changed, words):
+    write(tmp_path, "good__ippo-dg", [0.5, 0.6])
+    write(tmp_path, "bad__ippo-dg", [0.5, 0.6], **changed)
+    refused(capsys, tmp_path, "bad__ippo-dg.json", words)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"steps": [[1', b"[]", b"null", b"\xff\xfe\x00"])
+def test_a_truncated_or_foreign_file_is_named_in_one_sentence(capsys, tmp_path, content):
+    (tmp_path / "cut__ippo-dg.json").write_bytes(content)
+    refused(capsys, tmp_path, "cut__ippo-dg.json", "is damaged")
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused(capsys, tmp_path):
+    (tmp_path / "a__b.json").mkdir()
+    refused(capsys, tmp_path, "a__b.json", "cannot be read")
+
+
+def test_missing_or_empty_folders_are_refused(capsys, tmp_path):
+    refused(capsys, tmp_path / "none", "none is not a folder")
+    refused(capsys, tmp_path, "holds no file SCENARIO__METHOD.json")
+
+
+def refused(capsys, folder, *words: str):
+    code, out, err = run(capsys, str(folder))
+    assert (code, out) == (2, "")
+    assert err.startswith("dgmarl: ")
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err

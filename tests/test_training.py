@@ -89,6 +89,7 @@ def check_run(result, seeds: int, steps: int, horizon: int, n_envs: int) -> None
         assert (np.diff(taken[: finished + 1]) > 0).all()
         assert (taken[finished:] == taken[finished]).all()
         assert (result.returns[seed, finished:] == result.returns[seed, finished]).all()
+        assert all((values[seed, finished:] == values[seed, finished]).all() for values in result.metrics.values())
     assert np.isfinite(result.returns).all()
     assert not result.interrupted
 

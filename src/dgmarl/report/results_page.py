@@ -239,7 +239,7 @@ def _tally(judged: Iterable[tuple[str, str]]) -> str:
 
 
 def _density_half_way(result: Result) -> float:
-    """Mean graph density over seeds at half of the steps (a seed that has had all its steps reports none)."""
+    """Mean graph density over seeds at half of the steps: while policies still change, and after they have found food."""
     densities: Float[np.ndarray, "S K"] = np.array(result.facts["graph_density"], float)
     return float(np.mean([np.interp(steps[-1] / 2, steps, row) for steps, row in zip(result.steps, densities, strict=True)]))
 

@@ -130,7 +130,8 @@ class Recorder:
         returns = np.where(running[:, None], evaluation.returns, self.returns[-1] if self.returns else 0)
         seconds, self._lap = now - self._lap, now
         self.timing["train_s"] += seconds
-        values = {name: np.asarray(value) for name, value in metrics.items()}
+        earlier = self.metrics[-1] if self.metrics else metrics
+        values = {name: np.where(running, value, earlier[name]) for name, value in metrics.items()}
         self._refuse_nan({**values, "the evaluation's return": returns.mean(axis=1)}, running, before, step)
         self.steps.append(step)
         self.returns.append(returns)

@@ -177,3 +177,24 @@ def test_the_measure_is_the_raw_team_return_however_a_policy_is_trained():
     gifts = np.asarray(played[0].returns) / 0.9
     np.testing.assert_allclose(gifts, gifts.round(), atol=1e-5)
     assert len(np.unique(gifts.round())) > 2
+
+
+class WithoutLoops:
+    """A graph source that forgets that agents reach themselves."""
+
+    needs = frozenset()
+
+    def init(self, key, env):
+        return None
+
+    def infer(self, gstate, batch, key):
+        return jnp.zeros((*batch.reward.shape, batch.reward.shape[-1]), bool)
+
+    def update(self, gstate, batch, key):
+        return gstate, {}
+
+
+def test_a_source_that_gives_a_wrong_graph_is_told_so_before_training(tmp_path):
+    with pytest.raises(UsageError, match="add_self_loops"):
+        api.train("star-spread/2", "ippo-dg", graph="tests.test_training:WithoutLoops", steps=500, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

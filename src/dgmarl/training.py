@@ -19,6 +19,7 @@ from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
 from dgmarl.graphs.metrics import density
+from dgmarl.graphs.reach import check_graph
 from dgmarl.graphs.sources import make_source
 from dgmarl.learners.ppo import PPO, PPOState
 from dgmarl.rollout import Evaluation, Play, collect, evaluate, start_play
@@ -124,6 +125,20 @@ class Trainer:
         act = partial(self.learner.act, params, greedy=self.config.evaluation.greedy)
         return evaluate(self.env, act, key, self.learner.policy.memory(n_episodes), n_episodes)
 
+    def check_graphs(self, state: TrainState) -> None:
+        """Look at real graphs of a source or environment that a user brought: while tracing, values cannot be seen."""
+        if all(type(part).__module__.startswith("dgmarl.") for part in (self.env, self.source)):
+            return
+
+        def graphs(state: TrainState) -> Array:
+            play, act = self._start_play(state.key), partial(self.learner.act, state.learner.params)
+            _, batch = collect(self.env, act, play, state.key, 1, self.source.needs, reset=False)
+            return self.source.infer(state.graph, batch, state.key)
+
+        found, n_agents = check_graph(jax.jit(graphs)(jax.tree.map(lambda leaf: leaf[0], state))), self.env.spec.n_agents
+        if found.shape != (expected := (1, self.config.n_envs, n_agents, n_agents)):
+            raise UsageError(f"The graph source gives the shape {found.shape}, but must give [T, B, N, N], here {expected}.")
+
     def _start_play(self, key: PRNGKeyArray) -> Play:
         return start_play(self.env, key, self.learner.policy.memory(self.config.n_envs), self.config.n_envs)
 
@@ -138,6 +153,8 @@ def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = 
     state = jax.jit(jax.vmap(trainer.init))(keys)
     if init_params is not None:
         state = _start_from(init_params, state)
+    if trainer.uses_graph:
+        trainer.check_graphs(state)
     with recorder or Recorder(config) as recorder:
         state = recorder.restore(state) if resume else recorder.begin(state)
         if not recorder.wants_more():

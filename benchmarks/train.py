@@ -10,7 +10,6 @@ per second with PPO on 2 cores.
 import argparse
 import json
 import platform
-import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -63,21 +62,23 @@ def measure(lap: Any, state: Any) -> float:
     return max(speeds)
 
 
-def peak_memory_mib() -> float:
-    """Of the device, or of the process where the device is the host."""
-    on_device = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-    return (on_device or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024) / 2**20
+def memory_mib(lap: Any) -> float:
+    """What the compiled program needs: its state, its results and its scratch space."""
+    sizes = lap.memory_analysis()
+    return (
+        sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes
+    ) / 2**20
 
 
 def show(rows: list[dict[str, Any]], title: str) -> None:
     base = {row["seeds"]: row["steps_per_s"] for row in rows if row["method"] == "ippo-local"}
     table = Table(title=title, title_justify="left")
-    for column in ("method", "seeds", "steps/s", "× original", "cost vs local", "compile s", "peak MiB so far"):
+    for column in ("method", "seeds", "steps/s", "× original", "cost vs local", "compile s", "MiB"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for row in rows:
         cost = f"{base[row['seeds']] / row['steps_per_s']:.2f}" if row["seeds"] in base else ""
         times = f"{row['steps_per_s'] / ORIGINAL_STEPS_PER_S:,.0f}"
-        numbers = (f"{row['steps_per_s']:,.0f}", times, cost, f"{row['compile_s']:.0f}", f"{row['peak_memory_mib']:,.0f}")
+        numbers = (f"{row['steps_per_s']:,.0f}", times, cost, f"{row['compile_s']:.0f}", f"{row['memory_mib']:,.1f}")
         table.add_row(row["method"], str(row["seeds"]), *numbers)
     Console(width=120).print(table)
 
@@ -101,9 +102,7 @@ def main() -> None:
     for (method, graph, n), (lap, state, compile_s) in zip(jobs, prepared, strict=True):
         name = f"{method} {graph if method.endswith('dg') else ''}".strip()
         speed = measure(lap, state)
-        rows.append(
-            {"method": name, "seeds": n, "steps_per_s": speed, "compile_s": compile_s, "peak_memory_mib": peak_memory_mib()}
-        )
+        rows.append({"method": name, "seeds": n, "steps_per_s": speed, "compile_s": compile_s, "memory_mib": memory_mib(lap)})
     device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
     show(rows, f"Training on {options.env}, {device}")
     if options.json:

@@ -17,12 +17,16 @@ from dgmarl import Environment, EnvSpec, Outcome, View
 
 
 class RelayState(NamedTuple):
+    """Where the parcel is, and how late it is."""
+
     holder: jax.Array
     """Who has the parcel; n_agents: it has arrived."""
     time: jax.Array
 
 
 class Relay(Environment[RelayState]):
+    """Pass the parcel down the line."""
+
     def __init__(self, n_agents: int = 3, horizon: int = 8):
         self.spec = EnvSpec("relay", n_agents, n_actions=2, obs_size=1, state_size=n_agents, horizon=horizon)
 

@@ -87,6 +87,13 @@ class Run(NamedTuple):
         action, _, memory = self.trainer.learner.act(self.params, key, view, memory, starts, greedy)
         return action, memory
 
+    def credit_note(self) -> str:
+        """How this policy was credited, where that is not just what its dependence graph says."""
+        learner = self.config.learner
+        if learner.credit != "graph":
+            return f"This policy was trained with {learner.credit} credit; the graph is the environment's own."
+        return f"In training they kept the weight {1 - learner.lambda_:.2g}." if learner.weighted else ""
+
     def record(self, key: Array, n_episodes: int) -> Recording:
         """Whole episodes of the chosen seed, with the graphs its training would have used there."""
         act = partial(self.trainer.learner.act, self.params, greedy=self.config.evaluation.greedy)

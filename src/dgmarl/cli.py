@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from json import dumps as json_text
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import tyro
 
@@ -18,6 +18,10 @@ from dgmarl import __version__
 from dgmarl.config import build, convert, dotted, parse_assignments, read_yaml, suggest, write_yaml
 from dgmarl.errors import RunError, UsageError
 from dgmarl.files import refuse_unwritable, write_atomic
+
+if TYPE_CHECKING:
+    from dgmarl.envs.base import Environment
+    from dgmarl.rollout import Recording
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -127,7 +131,7 @@ class Train:
     set: Options = ()
     """Any other field of the configuration, such as learner.hidden=64, n_envs=32 or env_options.noise=0; several times."""
     resume: Folder = None
-    """Continue this run folder to the identical result; all other options but the display's are its own."""
+    """Continue this run folder to the identical result, with its own configuration."""
     init_from: Folder = None
     """Start from the policy and critic of another run's first seed."""
     keep_every: int = 0
@@ -142,23 +146,27 @@ class Train:
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "Train":
         """From a configuration file: a run's config.yaml, or any part of one."""
-        own = {name: values[name] for name in ("env", "method", "graph", "seeds", "seed", "steps") if name in values}
+        own = {
+            name: values[name]
+            for name in ("env", "method", "graph", "seeds", "seed", "steps", "deterministic")
+            if name in values
+        }
         return replace(build(cls, own), base=values)
 
     def run(self) -> int:
         """Train, showing progress; Ctrl-C stops at the next evaluation with a checkpoint."""
-        if self.deterministic:
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
         from dgmarl import api
         from dgmarl.envs.registry import make_env
         from dgmarl.report.display import TrainingDisplay
 
         config = self.resolved()
+        if config.deterministic:  # read when the first computation starts, which is below
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
         out = self.resume or self.out or Path("runs") / f"{_file_name(config.env)}__{config.method}"
         refuse_unwritable(out / "config.yaml")
         if ":" in config.env:
-            _refuse_broken(make_env(config.env, **config.env_options), self.env)
-        label = f"{config.env} {config.method}, {config.seeds} seed{'s' * (config.seeds > 1)}"
+            _refuse_broken(make_env(config.env, **config.env_options), config.env)
+        label = f"{config.env} {config.method}, {_counted(config.seeds, 'seed')}"
         with TrainingDisplay(label, config.steps, self.quiet) as display:
             if self.resume:
                 result = api.resume(out, display, keep_every=self.keep_every)
@@ -172,7 +180,7 @@ class Train:
 
         if not self.env:
             raise UsageError("train needs an environment, for example `dgmarl train star-spread/5`, or --resume RUN.")
-        given = {name: getattr(self, name) for name in ("graph", "seeds", "seed", "steps")}
+        given = {name: getattr(self, name) for name in ("graph", "seeds", "seed", "steps", "deterministic")}
         from_file = dotted(self.base or {}, leave_out=("env", "method", *given))
         if (self.base or {}).get("method", self.method) != self.method:
             # What the file's own method implied does not hold for another one.
@@ -183,7 +191,16 @@ class Train:
         """What --save-config writes: the run's whole configuration, the same as its config.yaml."""
         from dgmarl.runs.folder import RunFolder
 
-        return RunFolder(self.resume).config() if self.resume else self._config()
+        if self.keep_every < 0:
+            raise UsageError(f"--keep-every is {self.keep_every}, but must be 0 (keep the latest two) or more.")
+        if self.resume is None:
+            return self._config()
+        given = replace(self, resume=None, keep_every=0, quiet=False)
+        if given != Train():
+            raise UsageError(
+                "--resume continues a run with its own configuration: give no other option but --keep-every and --quiet."
+            )
+        return RunFolder(self.resume).config()
 
 
 def _summarise(result, out: Path) -> int:
@@ -193,7 +210,8 @@ def _summarise(result, out: Path) -> int:
     final = mean_interval(result.returns[:, -1].mean(axis=-1))
     interval = "" if final.low != final.low else f" [{final.low:.3f}, {final.high:.3f}]"
     speed, compile_s = result.timing["steps_per_s"], result.timing["compile_s"]
-    print(f"{out}: return {final.estimate:.3f}{interval} after {result.steps[:, -1].min():,} steps, {len(result.steps)} seeds")
+    seeds = _counted(len(result.steps), "seed")
+    print(f"{out}: return {final.estimate:.3f}{interval} after {result.steps[:, -1].min():,} steps, {seeds}")
     print(f"{speed:,.0f} environment steps/s in all; {compile_s:.0f} s compiling, {result.timing['train_s']:.0f} s training")
     if result.interrupted:
         print(f"Stopped. Go on with: dgmarl train --resume {out}")
@@ -230,11 +248,13 @@ class Evaluate:
         overall = mean_interval(means)
         if self.json:
             seeds = {str(first + k): float(mean) for k, mean in enumerate(means)}
-            print(json_text({"episodes": self.episodes, "which": self.which, "seeds": seeds, "mean": overall._asdict()}))
+            mean = {name: None if value != value else value for name, value in overall._asdict().items()}
+            print(json_text({"episodes": self.episodes, "which": self.which, "seeds": seeds, "mean": mean}))
             return 0
         for k, (mean, spread) in enumerate(zip(means, returns.std(axis=1), strict=True)):
             print(f"seed {first + k}: return {mean:.3f} (standard deviation over episodes {spread:.3f})")
-        print(f"mean over {len(means)} seeds: {overall.estimate:.3f}, 95 % interval [{overall.low:.3f}, {overall.high:.3f}]")
+        interval = "" if len(means) < 2 else f", 95 % interval [{overall.low:.3f}, {overall.high:.3f}]"
+        print(f"mean over {_counted(len(means), 'seed')}: {overall.estimate:.3f}{interval}")
         return 0
 
 
@@ -288,13 +308,13 @@ class Watch:
         from dgmarl.report.replay import replay_page
 
         with _status(f"playing {self.episodes} episodes of {self.what}"):
-            env, recording, player = self._record()
-            page = replay_page(env, recording, player)
+            page = replay_page(*self._record())
         write_atomic(self.out, page)
         print(f"Open {self.out.absolute().as_uri()}")
         return 0
 
-    def _record(self):
+    def _record(self) -> "tuple[Environment, Recording, str, str]":
+        """Environment, episodes, who plays, and how it was credited."""
         import jax
 
         from dgmarl import api
@@ -305,11 +325,11 @@ class Watch:
         if Path(self.what).is_dir():
             run = api.load(self.what, self.trained_seed, "best" if self.policy == "best" else "last")
             if self.policy != "random":
-                return run.env, run.record(key, self.episodes), f"{run.config.method} ({self.policy})"
-            return run.env, record_episodes(run.env, act_randomly, key, self.episodes), "random"
+                return run.env, run.record(key, self.episodes), f"{run.config.method} ({self.policy})", run.credit_note()
+            return run.env, record_episodes(run.env, act_randomly, key, self.episodes), "random", ""
         env = make_env(self.what, **parse_assignments(self.set))
         _refuse_broken(env, self.what)
-        return env, record_episodes(env, act_randomly, key, self.episodes), "random"
+        return env, record_episodes(env, act_randomly, key, self.episodes), "random", ""
 
 
 @dataclass(frozen=True)
@@ -484,6 +504,10 @@ def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | No
         if argument.startswith(f"{option}="):
             return arguments[:k] + arguments[k + 1 :], argument.partition("=")[2]
     return arguments, None
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def _file_name(env_id: str) -> str:

@@ -126,10 +126,15 @@ def convert(value: Any, hint: Any, name: str) -> Any:
 
 
 def suggest(given: str, allowed: Iterable[Any]) -> str:
-    """The end of a sentence: `did you mean ...?` if something is close, else the list of what is allowed."""
+    """The end of a sentence: what is allowed, and `did you mean ...?` if something is close."""
     names = [str(name) for name in allowed]
-    close = difflib.get_close_matches(given, names, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else f"allowed are {', '.join(names)}."
+    return f"allowed are {', '.join(names)}{did_you_mean(given, names)}"
+
+
+def did_you_mean(given: str, names: Iterable[str]) -> str:
+    """The very end of a sentence: the nearest name, or a full stop."""
+    close = difflib.get_close_matches(given, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else "."
 
 
 def _one_of(value: Any, allowed: tuple[Any, ...], name: str) -> Any:

@@ -19,6 +19,10 @@ Act = Callable[[PRNGKeyArray, View, Memory, Bool[Array, "B"]], tuple[Int[Array, 
 probabilities, and the memory after."""
 
 
+RECORDABLE = ("keys", "oracle", "states")
+"""What a graph source may need beyond the ordinary batch: step keys, oracle graphs, environment states."""
+
+
 class Play(NamedTuple):
     """Where B environments stand between two steps."""
 

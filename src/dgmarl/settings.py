@@ -58,6 +58,8 @@ class TrainConfig:
     """How and how often to evaluate."""
     learner: PPOConfig = field(default_factory=PPOConfig)
     """Numbers of the learner."""
+    deterministic: bool = False
+    """Ask the GPU for bit-identical runs (the command line sets the compiler's flag); a CPU always gives them."""
     format: int = FORMAT_VERSION
     """Version of the run folder's format."""
 
@@ -71,6 +73,11 @@ class TrainConfig:
         if credit != self.learner.credit:
             raise UsageError(
                 f"method is {self.method}, but learner.credit is {self.learner.credit}: set only the method, it decides."
+            )
+        if (self.method.startswith("ippo")) != (self.learner.critic == "agent"):
+            raise UsageError(
+                f"method is {self.method}, but learner.critic is {self.learner.critic}: IPPO has the critic agent, "
+                "MAPPO central or central-heads."
             )
         for name in ("seeds", "n_envs", "steps"):
             if getattr(self, name) < 1:

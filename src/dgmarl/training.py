@@ -135,7 +135,15 @@ class Trainer:
             _, batch = collect(self.env, act, play, state.key, 1, self.source.needs, reset=False)
             return self.source.infer(state.graph, batch, state.key)
 
-        found, n_agents = check_graph(jax.jit(graphs)(jax.tree.map(lambda leaf: leaf[0], state))), self.env.spec.n_agents
+        try:
+            found = jax.jit(graphs)(jax.tree.map(lambda leaf: leaf[0], state))
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UsageError(f"The graph source failed with {type(error).__name__}: {reason}.") from error
+        n_agents = self.env.spec.n_agents
+        if found.dtype != bool:
+            raise UsageError(f"The graph source gives {found.dtype}, but must give booleans: add .astype(bool) or a threshold.")
+        check_graph(found)
         if found.shape != (expected := (1, self.config.n_envs, n_agents, n_agents)):
             raise UsageError(f"The graph source gives the shape {found.shape}, but must give [T, B, N, N], here {expected}.")
 

@@ -153,6 +153,12 @@ def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
 def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
     n = env.spec.n_agents
     state, _ = env.reset(key)
+    for method in ("oracle_graph", "local_state"):
+        if env.offers(method):
+            traced, problem = _traced(getattr(env, method), state, what=f"{method}(state)")
+            if traced is None:
+                yield _violation(problem)
+                return
     if env.offers("oracle_graph"):
         graph = np.asarray(jax.jit(env.oracle_graph)(state))
         if graph.shape != (n, n) or graph.dtype != bool:
@@ -162,7 +168,7 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
         elif not graph.diagonal().all():
             yield _violation("oracle_graph lacks self-loops, but every agent influences itself: set the diagonal to true.")
     else:
-        yield Finding("note", "oracle_graph is not offered: `--graph oracle` cannot be used, measured and learned graphs can.")
+        yield Finding("note", "oracle_graph is not offered: `--graph oracle` cannot be used, `--graph interventional` can.")
     if env.offers("local_state"):
         local = np.asarray(jax.jit(env.local_state)(state))
         if local.ndim != 2 or local.shape[0] != n:
@@ -170,16 +176,22 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
     else:
         yield Finding("note", "local_state is not offered: interventional graphs will compare observations instead.")
     if env.offers("draw"):
-        drawn = env.draw(state, jnp.eye(n, dtype=bool))
+        try:
+            drawn = env.draw(state, jnp.eye(n, dtype=bool))
+        except Exception as error:
+            yield _violation(f"draw(state, graph) raised {type(error).__name__}: {' '.join(str(error).split())[:200]}.")
+            return
         if not isinstance(drawn, str) or not drawn.lstrip().startswith("<svg"):
             yield _violation("draw must return SVG text that starts with <svg.")
 
 
 def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     """Random play of a batch, under jit and vmap, to the horizon."""
-    views, outcomes, running = jax.tree.map(np.asarray, _play(env, key))
+    views, after, outcomes, running, loops = jax.tree.map(np.asarray, _play(env, key))
     steps = np.arange(env.spec.horizon)[:, None]
-    for name, array in {"obs": views.obs, "state": views.state, "reward": outcomes.reward}.items():
+    finite = {"obs": views.obs, "state": views.state, "reward": outcomes.reward}
+    # The view after the last step counts too: the learner bootstraps from it.
+    for name, array in {**finite, "obs after the step": after.obs, "state after the step": after.state}.items():
         bad = running & ~np.isfinite(array).reshape(*array.shape[:2], -1).all(axis=-1)
         if bad.any():
             yield _violation(f"{name} is NaN or infinite at step {steps[bad.any(axis=1)][0, 0]} of a random episode.")
@@ -198,20 +210,25 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     ended = (outcomes.terminated | outcomes.truncated) & running
     if not ended.any(axis=0).all():
         yield _violation(f"an episode still runs after spec.horizon = {env.spec.horizon} steps: set truncated at the horizon.")
+    if not loops[running].all():
+        yield _violation("oracle_graph lacks self-loops in some states of a random episode: set the diagonal to true.")
     if (running[..., None] & ~views.alive & (outcomes.reward != 0)).any():
         yield Finding("note", "dead agents receive rewards: fine if the team's reward is shared, else check `alive`.")
 
 
 def _play(env: Environment, key: jax.Array) -> Any:
-    """[T, E, ...] views before each step, outcomes, and whether the episode was still running."""
+    """[T, E, ...] views before and after each step, outcomes, whether the episode was still running and graphs had loops."""
 
     def one_step(carry: Any, key: jax.Array) -> Any:
         state, view, running = carry
+        loops = jnp.ones((N_EPISODES, 1), bool)
+        if env.offers("oracle_graph"):
+            loops = jnp.diagonal(jax.vmap(env.oracle_graph)(state), axis1=-2, axis2=-1)
         act_key, step_key = jax.random.split(key)
         keys = jax.random.split(step_key, N_EPISODES)
         state, after, outcome = jax.vmap(env.step)(keys, state, random_actions(act_key, view))
         done = outcome.terminated | outcome.truncated
-        return (state, after, running & ~done), (view, outcome._replace(info={}), running)
+        return (state, after, running & ~done), (view, after, outcome._replace(info={}), running, loops.all(axis=-1))
 
     reset_key, play_key = jax.random.split(key)
     state, view = jax.vmap(env.reset)(jax.random.split(reset_key, N_EPISODES))
@@ -219,7 +236,9 @@ def _play(env: Environment, key: jax.Array) -> Any:
     return jax.jit(lambda c, keys: jax.lax.scan(one_step, c, keys)[1])(carry, jax.random.split(play_key, env.spec.horizon))
 
 
-def _traced(function: Callable[..., Any], *arguments: Any, what: str, parts: str, n_parts: int) -> tuple[Any, str]:
+def _traced(
+    function: Callable[..., Any], *arguments: Any, what: str, parts: str = "", n_parts: int | None = None
+) -> tuple[Any, str]:
     """The abstract result of `function`, or None and a sentence about why there is none."""
     try:
         result = jax.eval_shape(function, *arguments)
@@ -229,7 +248,7 @@ def _traced(function: Callable[..., Any], *arguments: Any, what: str, parts: str
             None,
             f"{what} cannot be traced by jit ({type(error).__name__}: {reason}): use jax.numpy, not Python branches.",
         )
-    if not isinstance(result, tuple) or len(result) != n_parts:
+    if n_parts is not None and (not isinstance(result, tuple) or len(result) != n_parts):
         return None, f"{what} returns a {type(result).__name__}, but must return {parts}."
     return result, ""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dgmarl.config import override, suggest
+from dgmarl.config import did_you_mean, override
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
 
@@ -36,9 +36,9 @@ def make_env(env_id: str, **options: Any) -> Environment:
     if ":" in env_id:
         return _custom(env_id, options)
     names = [example for entry in FAMILIES.values() for example in entry.examples]
-    ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class or file.py:Class."
-    hint = suggest(env_id, names) if slash else ways
-    raise UsageError(f"{env_id!r} is not a known environment (`dgmarl envs` lists them); {hint if '?' in hint else ways}")
+    ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class or file.py:Class"
+    hint = did_you_mean(env_id, names)
+    raise UsageError(f"{env_id!r} is not a known environment (`dgmarl envs` lists them): {ways}{hint}")
 
 
 def _make_lbf(text: str, options: dict[str, Any]) -> Environment:
@@ -125,7 +125,7 @@ def _written(options: dict[str, Any]) -> str:
 FAMILIES: dict[str, Family] = {
     "lbf": Family(
         _make_lbf,
-        "[2s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen]",
+        "[grid-][2s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen] | [Custom-]Foraging-...-v3",
         "Level-Based Foraging: food that often takes several to lift",
         (
             "lbf/10x10-3p-3f",

@@ -124,4 +124,5 @@ def _replay(result: TrainResult) -> dict[str, Any]:
     params = jax.tree.map(lambda leaf: leaf[0], result.state.learner.params)
     act = partial(trainer.learner.act, params)
     recording = record_episodes(trainer.env, act, jax.random.key(0), 3, trainer.learner.policy.memory(3))
-    return replay_data(trainer.env, recording, "dependence-graph")
+    note = f"In training they kept the weight {1 - result.config.learner.lambda_:.2g}."
+    return replay_data(trainer.env, recording, "dependence-graph", note)

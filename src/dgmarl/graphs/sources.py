@@ -22,7 +22,7 @@ from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
 from dgmarl.graphs.interventional import InterventionalSource
 from dgmarl.graphs.reach import add_self_loops, check_graph
-from dgmarl.rollout import Batch
+from dgmarl.rollout import RECORDABLE, Batch
 
 Graph = Bool[Array, "T B N N"]
 NAMES = "self, complete, oracle, interventional, interventional:H, random:P, fixed:FILE or file.py:Source"
@@ -155,8 +155,22 @@ def make_source(text: str) -> GraphSource:
     if kind == "fixed" and colon:
         return fixed_source(rest)
     if colon and Path(kind).stem:
-        return load_object(text, "graph source")()
+        return _custom_source(text)
     raise UsageError(f"--graph is {text!r}, but must be {NAMES}.")
+
+
+def _custom_source(text: str) -> GraphSource:
+    """A user's own source, which must have the four members and ask only for what a rollout can record."""
+    try:
+        source = load_object(text, "graph source")()
+    except TypeError as error:
+        raise UsageError(f"--graph {text}: the source cannot be made without arguments ({error}).") from error
+    missing = [name for name in ("needs", "init", "infer", "update") if not hasattr(source, name)]
+    if missing:
+        raise UsageError(f"--graph {text}: the source lacks {', '.join(missing)}; see dgmarl.graphs.sources.GraphSource.")
+    if not set(source.needs) <= set(RECORDABLE):
+        raise UsageError(f"--graph {text}: the source needs {sorted(source.needs)}, but allowed are {', '.join(RECORDABLE)}.")
+    return source
 
 
 def _probability(text: str) -> float:

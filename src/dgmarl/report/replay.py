@@ -11,17 +11,18 @@ from dgmarl.report.html import asset, page
 from dgmarl.rollout import Recording
 
 
-def replay_page(env: Environment, recording: Recording, policy: str) -> str:
-    """One self-contained HTML page with every recorded episode."""
-    return page(f"{env.spec.name}: replay", asset("replay.html"), asset("replay.js"), replay_data(env, recording, policy))
+def replay_page(env: Environment, recording: Recording, policy: str, note: str = "") -> str:
+    """One self-contained HTML page with every recorded episode; `note` says how the policy itself was credited."""
+    return page(f"{env.spec.name}: replay", asset("replay.html"), asset("replay.js"), replay_data(env, recording, policy, note))
 
 
-def replay_data(env: Environment, recording: Recording, policy: str) -> dict[str, Any]:
+def replay_data(env: Environment, recording: Recording, policy: str, note: str = "") -> dict[str, Any]:
     """What the viewer (`replay.html` and `replay.js`) shows."""
     recording = jax.tree.map(np.asarray, recording)
     return {
         "environment": env.spec.name,
         "policy": policy,
+        "note": note,
         "colours": [agent_colour(agent) for agent in range(env.spec.n_agents)],
         "episodes": [_episode(env, recording, k) for k in range(len(recording.length))],
     }

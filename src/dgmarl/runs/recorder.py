@@ -142,7 +142,8 @@ class Recorder:
             self.folder.append_metrics(
                 self._rows(progress, np.asarray(state.iteration), np.asarray(evaluation.lengths), running)
             )
-            if now - self._saved > self.checkpoint_seconds:
+            kept_for_good = self.keep_every and len(self.steps) % self.keep_every == 0
+            if kept_for_good or now - self._saved > self.checkpoint_seconds:
                 self.save(state)
         self.on_progress(progress)
 

@@ -74,6 +74,7 @@ function showCredit() {
   const n = data.colours.length, cell = 12, left = 26, width = left + cell * length(), height = cell * n + 14;
   const chart = document.createElementNS(SVG, "svg");
   chart.setAttribute("class", "credit"); chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  chart.setAttribute("width", 2 * width);
   for (let i = 0; i < n; i++) {
     shape(chart, "text", { x: left - 6, y: cell * (i + 0.8), "text-anchor": "end" }, i);
     for (let t = 0; t < length(); t++) drawCell(chart, i, t, at[i] <= t && t >= step, left, cell);
@@ -123,6 +124,7 @@ function start() {
   $("subtitle").textContent = `${data.policy} policy, ${data.episodes.length} episode${data.episodes.length > 1 ? "s" : ""}, ${data.colours.length} agents`;
   data.episodes.forEach((_, k) => $("episode").add(new Option(`${k} (return ${show(total(k))})`, k)));
   data.colours.forEach((_, i) => $("source").add(new Option(i, i)));
+  $("trained").textContent = data.note;
   if (!data.episodes[0].edges) { $("credit-panel").hidden = true; $("arrows-label").hidden = true; }
   $("play").onclick = toggle; $("back").onclick = () => { step -= 1; render(); }; $("on").onclick = () => { step += 1; render(); };
   $("scrub").oninput = () => { step = Number($("scrub").value); render(); };

@@ -124,6 +124,27 @@ class NoSelfLoops(Counter):
         return jnp.zeros((2, 2), bool)
 
 
+class LosesLoops(Counter):
+    def oracle_graph(self, state):
+        return jnp.eye(2, dtype=bool) & (state < 3)
+
+
+class BrokenGraph(Counter):
+    def oracle_graph(self, state):
+        raise RuntimeError("no graph today")
+
+
+class BrokenPicture(Counter):
+    def draw(self, state, graph=None):
+        raise RuntimeError("out of ink")
+
+
+class NotANumberAtTheEnd(Counter):
+    def view(self, state):
+        view = super().view(state)
+        return view._replace(obs=jnp.where(state == 5, jnp.nan, view.obs))
+
+
 class NoPicture(Counter):
     def draw(self, state, graph=None):
         return "a picture"
@@ -150,6 +171,10 @@ class Tuple(Counter):
         (BothEnds, "terminated and truncated at once"),
         (NeverEnds, "still runs after spec.horizon = 5"),
         (NoSelfLoops, "lacks self-loops"),
+        (LosesLoops, "lacks self-loops in some states"),
+        (BrokenGraph, "oracle_graph(state) cannot be traced"),
+        (BrokenPicture, "draw(state, graph) raised RuntimeError: out of ink"),
+        (NotANumberAtTheEnd, "obs after the step is NaN or infinite at step 4"),
         (NoPicture, "SVG"),
         (Tuple, "must return (state, view)"),
     ],

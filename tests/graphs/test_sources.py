@@ -143,3 +143,18 @@ def test_a_source_of_ones_own_comes_from_a_file(tmp_path):
 def test_an_unknown_name_is_refused_with_all_names(text):
     with pytest.raises(UsageError, match="must be self, complete, oracle, interventional"):
         make_source(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("def __init__(self, size): pass", "without arguments"),
+        ("needs = frozenset()", "lacks init, infer, update"),
+        ("needs = {'dreams'}\n    init = infer = update = None", "needs ['dreams']"),
+    ],
+)
+def test_a_users_source_that_cannot_work_is_refused(tmp_path, body, words):
+    (tmp_path / "mine.py").write_text(f"class Mine:\n    {body}\n")
+    with pytest.raises(UsageError) as refusal:
+        make_source(f"{tmp_path}/mine.py:Mine")
+    assert words in str(refusal.value)

@@ -16,6 +16,7 @@ from scipy import stats
 from dgmarl.envs.lbf import LBFConfig, LevelBasedForaging, State, parse
 from dgmarl.envs.lbf.spawn import spawn
 from dgmarl.envs.lbf.types import LOAD
+from dgmarl.rollout import act_randomly, record_episodes
 
 foraging = pytest.importorskip("lbforaging.foraging.environment", reason="needs the lbforaging package")
 gymnasium = pytest.importorskip("gymnasium")
@@ -280,3 +281,19 @@ def test_replay_accepts_a_fresh_recording_and_finds_every_kind_of_forgery():
         array[place] = ~array[place] if array.dtype == bool else array[place] + amount
         _, differences = replay(recording | {name: array})
         assert any(line.startswith(f"{what} differs") for line in differences), name
+
+
+def test_random_play_earns_what_it_earns_in_the_original():
+    config, n_episodes = parse("5x5-3p-2f"), 300
+    env, generator, theirs = original(config), np.random.default_rng(0), []
+    for episode in range(n_episodes):
+        env.reset(seed=episode)
+        total, done = 0.0, False
+        while not done:
+            _, rewards, terminated, truncated, _ = env.step(tuple(generator.integers(0, 6, config.n_players)))
+            total, done = total + sum(rewards), terminated or truncated
+        theirs.append(total)
+    played = record_episodes(LevelBasedForaging(config), act_randomly, jax.random.key(0), 2000)
+    ours = np.asarray(played.reward.sum(axis=(1, 2)))
+    assert 0.05 < np.mean(theirs) < 0.95
+    assert p_value(stats.ks_2samp(np.round(ours, 4), np.round(theirs, 4))) > ALARM

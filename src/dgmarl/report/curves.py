@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmarl.report.statistics import mean_band
+from dgmarl.report.statistics import aggregate_band, mean
 
 CREDIT_COLOURS = {"local": "#E69F00", "global": "#0072B2", "dg": "#009E73"}
 CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
@@ -34,7 +34,9 @@ def curve_panel(curves: Mapping[str, Curve], label: str, spread: Literal["seeds"
     on_grid = {
         credit: np.array([np.interp(grid, *seed) for seed in zip(*curve, strict=True)]) for credit, curve in curves.items()
     }
-    around = {credit: seeds if spread == "seeds" else np.array(mean_band(seeds)) for credit, seeds in on_grid.items()}
+    around = {
+        credit: seeds if spread == "seeds" else np.array(aggregate_band([seeds], mean)[1:]) for credit, seeds in on_grid.items()
+    }
     values = np.concatenate(list(around.values()))
     low, high = float(values.min()), float(values.max())
     low, high = low - 0.04 * (high - low), high + 0.04 * (high - low) + 1e-9

@@ -1,16 +1,23 @@
 """Point estimates with 95 % percentile-bootstrap intervals over runs.
 
-Runs are resampled, never episodes: the episodes of one run are no new evidence about the method. All intervals are seeded, so
-the same results give the same numbers.
+A method's scores are a list of strata, one per scenario: `[runs]`, or `[runs, K]` at K points of a curve; the number of runs
+may differ between scenarios. Runs are resampled within their scenario, never episodes: the episodes of one run are no new
+evidence about the method, and no resample lacks a scenario. At all points of a curve the same runs are drawn, because a run is
+one thing. Everything is seeded, so the same results give the same numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 N_RESAMPLES = 10_000
+N_RESAMPLES_BAND = 2_000
+"""For the many points of a curve, whose ends nobody reads to three digits."""
+
+Strata = Sequence[Float[np.ndarray, "*B runs"]]
+Estimator = Callable[[Strata], Float[np.ndarray, "*B"]]
 
 
 class Interval(NamedTuple):
@@ -21,8 +28,93 @@ class Interval(NamedTuple):
     high: float
 
 
+class Band(NamedTuple):
+    """An interval at each of K points."""
+
+    estimate: Float[np.ndarray, "K"]
+    low: Float[np.ndarray, "K"]
+    high: Float[np.ndarray, "K"]
+
+
+def mean(strata: Strata) -> Float[np.ndarray, "*B"]:
+    """Mean over scenarios of the mean over runs."""
+    return _scenario_means(strata).mean(axis=0)
+
+
+def median(strata: Strata) -> Float[np.ndarray, "*B"]:
+    """Median over scenarios of the mean over runs."""
+    return np.median(_scenario_means(strata), axis=0)
+
+
+def iqm(strata: Strata) -> Float[np.ndarray, "*B"]:
+    """Interquartile mean: the mean of the middle half of all runs of all scenarios, floor(n / 4) dropped at either end."""
+    pooled = np.concatenate([np.asarray(stratum, float) for stratum in strata], axis=-1)
+    count = pooled.shape[-1]
+    return np.sort(pooled, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
+
+
+def optimality_gap(strata: Strata, target: float = 1.0) -> Float[np.ndarray, "*B"]:
+    """How far runs stay below `target` on average; what lies above it does not make up for what lies below."""
+    return target - mean([np.minimum(stratum, target) for stratum in strata])
+
+
+ESTIMATORS: dict[str, Estimator] = {"median": median, "IQM": iqm, "mean": mean, "optimality gap": optimality_gap}
+"""The aggregates, by the names under which they are published."""
+
+
+def aggregate_interval(strata: Strata, estimator: Estimator = iqm, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Interval:
+    """One number for all runs of all scenarios, whose scores must share a scale."""
+    strata = _checked(strata, ndim=1)
+    band = aggregate_band([stratum[:, None] for stratum in strata], estimator, n_resamples, seed)
+    return Interval(*(float(values[0]) for values in band))
+
+
+def aggregate_band(
+    strata: Sequence[Float[np.ndarray, "runs K"]],
+    estimator: Estimator = iqm,
+    n_resamples: int = N_RESAMPLES_BAND,
+    seed: int = 0,
+) -> Band:
+    """The same at every point of a curve; with the interquartile mean over evaluations it is the sample-efficiency curve."""
+    strata = _checked(strata, ndim=2)
+    generator = np.random.default_rng(seed)
+    drawn = [_draws(len(stratum), n_resamples, generator) for stratum in strata]
+    points = range(strata[0].shape[1])
+    # Point by point, because resamples of all points at once would fill the memory.
+    estimate = np.array([estimator([stratum[:, k] for stratum in strata]) for k in points])
+    resampled = (estimator([stratum[:, k][draw] for stratum, draw in zip(strata, drawn, strict=True)]) for k in points)
+    ends = np.array([_ends(values, strata) for values in resampled])
+    return Band(estimate, ends[:, 0], ends[:, 1])
+
+
+def performance_profile(
+    strata: Strata, thresholds: Float[np.ndarray, "K"], n_resamples: int = N_RESAMPLES_BAND, seed: int = 0
+) -> Band:
+    """Share of runs that score more than each threshold, every scenario having the same weight."""
+    return aggregate_band([stratum[:, None] > thresholds for stratum in _checked(strata, ndim=1)], mean, n_resamples, seed)
+
+
+def probability_of_improvement(first: Strata, second: Strata, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Interval:
+    """Chance that a run of the first method beats one of the second in the same scenario, a draw counting half.
+
+    Scenario k of one list is scenario k of the other; both methods are resampled.
+    """
+    first, second = _checked(first, ndim=1), _checked(second, ndim=1)
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} scenarios cannot be paired with {len(second)}: give the same ones in the same order.")
+    generator = np.random.default_rng(seed)
+    chances, resampled = [], []
+    for ours, theirs in zip(first, second, strict=True):
+        wins = (np.sign(ours[:, None] - theirs[None, :]) + 1) / 2
+        # How often each run was drawn turns a resample of pairs into two products.
+        of_ours, of_theirs = (_counts(len(runs), n_resamples, generator) for runs in (ours, theirs))
+        chances.append(wins.mean())
+        resampled.append(((of_ours @ wins) * of_theirs).sum(axis=1) / wins.size)
+    return Interval(float(np.mean(chances)), *_ends(np.mean(resampled, axis=0), [*first, *second]))
+
+
 def mean_interval(values: Float[np.ndarray, "runs"], n_resamples: int = N_RESAMPLES, seed: int = 0) -> Interval:
-    """Mean over runs."""
+    """Mean over the runs of one scenario."""
     return contrast_interval([values], [1.0], n_resamples, seed)
 
 
@@ -33,60 +125,39 @@ def contrast_interval(
 
     Weights (1, -1) compare two methods; (1, -1, -1, 1) say how much a difference changed between two scenarios.
     """
-    groups = _checked(groups)
     if len(groups) != len(weights):
         raise ValueError(f"{len(groups)} groups have {len(weights)} weights: give one weight per group.")
-    generator = np.random.default_rng(seed)
-    resampled = [_resample(group, n_resamples, generator).mean(axis=1) for group in groups]
-    estimate = np.dot(weights, [group.mean() for group in groups])
-    return _interval(float(estimate), np.tensordot(weights, resampled, axes=1), groups)
+    return aggregate_interval(groups, lambda groups: np.tensordot(weights, _scenario_means(groups), 1), n_resamples, seed)
 
 
-def iqm(values: Float[np.ndarray, "..."]) -> float:
-    """Interquartile mean: the mean of the middle half of all values, floor(n / 4) being dropped at either end."""
-    return float(_middle_mean(np.asarray(values, float).reshape(1, -1))[0])
+def _scenario_means(strata: Strata) -> Float[np.ndarray, "scenarios *B"]:
+    return np.stack([np.asarray(stratum).mean(axis=-1) for stratum in strata])
 
 
-def stratified_interval(strata: Sequence[Float[np.ndarray, "runs"]], n_resamples: int = N_RESAMPLES, seed: int = 0) -> Interval:
-    """Interquartile mean over all runs of all strata (scenarios), the runs being resampled within each stratum.
-
-    The number of runs may differ between strata. Scores must share a scale.
-    """
-    strata = _checked(strata)
-    generator = np.random.default_rng(seed)
-    resampled = np.concatenate([_resample(stratum, n_resamples, generator) for stratum in strata], axis=1)
-    return _interval(iqm(np.concatenate(strata)), _middle_mean(resampled), strata)
-
-
-def mean_band(
-    values: Float[np.ndarray, "runs K"], n_resamples: int = 2_000, seed: int = 0
-) -> tuple[Float[np.ndarray, "K"], Float[np.ndarray, "K"]]:
-    """Ends of the interval of the mean over runs at each of K points of a curve; whole runs are resampled."""
-    means = _resample(np.asarray(values, float), n_resamples, np.random.default_rng(seed)).mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5], axis=0)
-    return low, high
-
-
-def _checked(groups: Sequence[np.ndarray]) -> list[np.ndarray]:
-    arrays = [np.asarray(group, float) for group in groups]
-    if not arrays or any(array.ndim != 1 or not array.size for array in arrays):
-        raise ValueError(f"Runs have the shapes {[array.shape for array in arrays]}: give vectors with at least one run each.")
+def _checked(strata: Sequence[np.ndarray], ndim: int) -> list[np.ndarray]:
+    arrays = [np.asarray(stratum, float) for stratum in strata]
+    if not arrays or any(array.ndim != ndim or not array.size for array in arrays):
+        shape = "[runs]" if ndim == 1 else "[runs, K]"
+        raise ValueError(
+            f"Scores have the shapes {[array.shape for array in arrays]}: give {shape} with at least one run each."
+        )
+    if len({array.shape[1:] for array in arrays}) > 1:
+        raise ValueError(f"Scores have the shapes {[array.shape for array in arrays]}: give all scenarios at the same points.")
     return arrays
 
 
-def _resample(values: np.ndarray, n_resamples: int, generator: np.random.Generator) -> np.ndarray:
-    """`[n_resamples, runs, ...]`: as many runs as there are, drawn with replacement."""
-    return values[generator.integers(0, len(values), (n_resamples, len(values)))]
+def _draws(n_runs: int, n_resamples: int, generator: np.random.Generator) -> np.ndarray:
+    """`[n_resamples, n_runs]`: as many runs as there are, drawn with replacement."""
+    return generator.integers(0, n_runs, (n_resamples, n_runs))
 
 
-def _middle_mean(values: np.ndarray) -> np.ndarray:
-    """Row by row, the mean without the lowest and the highest quarter."""
-    count = values.shape[1]
-    return np.sort(values, axis=1)[:, count // 4 : count - count // 4].mean(axis=1)
+def _counts(n_runs: int, n_resamples: int, generator: np.random.Generator) -> Float[np.ndarray, "resamples runs"]:
+    """How often each run is in each resample."""
+    return (_draws(n_runs, n_resamples, generator)[..., None] == np.arange(n_runs)).sum(axis=1).astype(float)
 
 
-def _interval(estimate: float, resampled: np.ndarray, groups: list[np.ndarray]) -> Interval:
-    if any(len(group) < 2 for group in groups):
-        return Interval(estimate, np.nan, np.nan)
+def _ends(resampled: Float[np.ndarray, "resamples"], strata: list[np.ndarray]) -> tuple[float, float]:
+    if any(len(stratum) < 2 for stratum in strata):
+        return np.nan, np.nan
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return Interval(estimate, float(low), float(high))
+    return float(low), float(high)

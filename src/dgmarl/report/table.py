@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from rich.table import Table
 
 from dgmarl.errors import UsageError
-from dgmarl.report.statistics import Interval, mean_interval, stratified_interval
+from dgmarl.report.statistics import Interval, aggregate_interval, mean_interval
 
 # Families of environments whose returns mean the same in every scenario, so that runs of several scenarios may be pooled:
 # foraging pays 1 for all the food, whereas Star-Spread's returns grow with the number of agents.
@@ -93,7 +93,7 @@ def aggregates(results: Iterable[Result]) -> list[Aggregate]:
         scenarios = {result.scenario for result in pooled if result.benchmark == benchmark}
         finals = [result.final for result in pooled if (result.benchmark, result.method) == (benchmark, method)]
         if len(finals) == len(scenarios):
-            found.append(Aggregate(benchmark, method, stratified_interval(finals), sum(map(len, finals))))
+            found.append(Aggregate(benchmark, method, aggregate_interval(finals), sum(map(len, finals))))
     return found
 
 

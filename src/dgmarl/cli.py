@@ -260,20 +260,29 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Table:
-    """Tabulate published results: final returns with intervals per scenario, and over scenarios where scores share a scale."""
+    """Tabulate results: final returns with intervals per scenario, and over scenarios where scores share a scale."""
 
-    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
-    """A folder with files SCENARIO__METHOD.json, at any depth, such as results or results/lbf."""
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH")]]
+    """Folders with runs or files SCENARIO__METHOD.json at any depth, such as results or results/lbf; or marl-eval files."""
     json: bool = False
     """Print JSON."""
+    marl_eval: Path | None = None
+    """Also write the curves to this file, in the format of marl-eval."""
 
     def run(self) -> int:
         """Print two tables per benchmark, or one where scores cannot be pooled."""
         from rich.console import Console
 
-        from dgmarl.report.table import as_json, read_results, tables
+        from dgmarl.report.marl_eval import write_marl_eval
+        from dgmarl.report.results import gather
+        from dgmarl.report.table import as_json, tables
 
-        results = read_results(self.folder)
+        if not self.paths:
+            raise UsageError("table needs a path, for example `dgmarl table results/lbf`.")
+        results = gather(self.paths)
+        if self.marl_eval is not None:
+            refuse_unwritable(self.marl_eval)
+            write_marl_eval(results, self.marl_eval)
         if self.json:
             print(json_text(as_json(results)))
             return 0

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from dgmarl.report.results import Result, read_results
 from dgmarl.report.results_page import page, trios, write_page
-from dgmarl.report.table import Result, read_results
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ("star-spread-ippo.svg", "star-spread-mappo.svg", "lbf-oracle.svg")

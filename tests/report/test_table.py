@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from dgmarl.cli import main
-from dgmarl.report.table import aggregates, read_results
+from dgmarl.report.results import read_results
+from dgmarl.report.table import aggregates
 
 
 def write(folder, name: str, final, env: str = "lbf/8x8-2p-2f", **changed):
@@ -104,7 +105,7 @@ def test_a_folder_in_the_place_of_a_file_is_refused(capsys, tmp_path):
 
 
 def test_missing_or_empty_folders_are_refused(capsys, tmp_path):
-    refused(capsys, tmp_path / "none", "none is not a folder")
+    refused(capsys, tmp_path / "none", "none does not exist")
     refused(capsys, tmp_path, "holds no file SCENARIO__METHOD.json")
 
 

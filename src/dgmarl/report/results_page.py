@@ -14,8 +14,9 @@ from jaxtyping import Float
 
 from dgmarl.files import write_atomic
 from dgmarl.report.curves import Curve, curve_figure
+from dgmarl.report.results import Result, read_results
 from dgmarl.report.statistics import Interval, contrast_interval, mean_interval
-from dgmarl.report.table import Result, aggregates, interval_texts, read_results
+from dgmarl.report.table import aggregates, interval_texts
 
 NAMES = {"ippo": "IPPO", "mappo": "MAPPO"}
 BETTER = ("better", "open", "worse")

@@ -1,46 +1,13 @@
-"""Published results as tables: what each method reached in each scenario, and over all of them.
+"""Results as tables: what each method reached in each scenario, and over all of them."""
 
-A published result is one file `<benchmark>/<scenario>__<method>.json` with the evaluations of every seed
-(`dgmarl.experiments.grid` writes them). The final return of a seed is its last evaluation, never its best.
-"""
-
-import json
-import re
 from collections.abc import Iterable
 from math import isfinite
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from jaxtyping import Float, Int
 from rich.table import Table
 
-from dgmarl.errors import UsageError
+from dgmarl.report.results import SHARED_SCALE, Result
 from dgmarl.report.statistics import Interval, aggregate_interval, mean_interval
-
-# Families of environments whose returns mean the same in every scenario, so that runs of several scenarios may be pooled:
-# foraging pays 1 for all the food, whereas Star-Spread's returns grow with the number of agents.
-SHARED_SCALE = ("lbf",)
-
-
-class Result(NamedTuple):
-    """One method in one scenario, all seeds."""
-
-    benchmark: str
-    """Name of the folder."""
-    scenario: str
-    method: str
-    env: str
-    """Id of the environment."""
-    steps: Int[np.ndarray, "S K"]
-    returns: Float[np.ndarray, "S K"]
-    facts: dict[str, Any]
-    """Everything the file says."""
-
-    @property
-    def final(self) -> Float[np.ndarray, "S"]:
-        """The last evaluation of each seed."""
-        return self.returns[:, -1]
 
 
 class Aggregate(NamedTuple):
@@ -50,36 +17,6 @@ class Aggregate(NamedTuple):
     method: str
     iqm: Interval
     runs: int
-
-
-def read_results(folder: Path) -> list[Result]:
-    """All published results below a folder, by benchmark, scenario (numbers in numerical order) and method."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder: name one with files SCENARIO__METHOD.json, for example results/lbf.")
-    paths = [path for path in folder.rglob("*__*.json") if not path.name.startswith(".")]
-    if not paths:
-        raise UsageError(f"{folder} holds no file SCENARIO__METHOD.json: name a folder of published results, such as results.")
-    return sorted(map(read_result, paths), key=_order)
-
-
-def read_result(path: Path) -> Result:
-    """One published result; a damaged file is refused."""
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        steps, returns = np.array(facts["steps"], int), np.array(facts["return_mean"], float)
-        env = str(facts["config"]["env"])
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}): check that it is a readable file.") from None
-    except (ValueError, TypeError, KeyError) as error:
-        reason = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged ({error})"
-        raise UsageError(f"{path} {reason}, so it is no published result: delete it and run its cell again.") from None
-    if returns.ndim != 2 or not returns.size or steps.shape != returns.shape or not np.isfinite(returns).all():
-        raise UsageError(
-            f"{path} has steps of shape {steps.shape} and returns of shape {returns.shape}, but both must be finite numbers "
-            "[seeds, evaluations]: delete it and run its cell again."
-        )
-    scenario, _, method = path.stem.partition("__")
-    return Result(path.absolute().parent.name, scenario, method, env, steps, returns, facts)
 
 
 def aggregates(results: Iterable[Result]) -> list[Aggregate]:
@@ -161,11 +98,6 @@ def _table(title: str, words: Iterable[str], numbers: Iterable[str]) -> Table:
     for column in numbers:
         table.add_column(column, justify="right")
     return table
-
-
-def _order(result: Result) -> tuple:
-    digits = [int(part) if part.isdigit() else -1 for part in re.split(r"(\d+)", result.scenario)]
-    return result.benchmark, digits, result.scenario, result.method
 
 
 def _plain(interval: Interval) -> dict[str, float | None]:

@@ -1,0 +1,257 @@
+"""Figures as files, SVG and PNG, readable at the width of a column: white paper, units on the axes, seeds in the caption.
+
+Every function takes results or intervals and returns a matplotlib figure; `save` writes it. The same data give the same SVG: no
+date, no random ids, text as text.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec
+
+import matplotlib
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from dgmarl.files import write_atomic
+from dgmarl.report.results import Result, on_grid
+from dgmarl.report.statistics import Band, Interval, aggregate_band, mean
+from dgmarl.report.style import order, style
+
+P = ParamSpec("P")
+COLUMN = 3.4
+"""Inches: the width of a column of a two-column page."""
+N_POINTS = 60
+RETURN = "team return per episode"
+STEPS = "environment steps"
+BANDS = "bands and bars: 95 % stratified bootstrap over seeds"
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dgmarl",
+    "font.family": "sans-serif",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e0",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Everything that a function draws has the style of this module."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with matplotlib.rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+class Panel(NamedTuple):
+    """One chart of learning curves."""
+
+    title: str
+    results: Sequence[Result]
+    metric: str | None = None
+    """What is drawn over the steps; None: the return."""
+    label: str = RETURN
+    """Of the vertical axis, with the unit."""
+    ends: tuple[float, float] | None = None
+    """Of the vertical axis."""
+
+
+@styled
+def learning_curves(panels: Sequence[Panel]) -> Figure:
+    """Mean over seeds and its band for every result of every panel."""
+    figure, axes = _panels(len(panels))
+    for ax, panel in zip(axes, panels, strict=True):
+        last = min(float(result.steps[:, -1].min()) for result in panel.results)
+        for result in panel.results:
+            band = aggregate_band([on_grid(result, N_POINTS, last, panel.metric)], mean)
+            _band(ax, np.linspace(0, last, N_POINTS), band, result.method)
+        ax.set_title(panel.title)
+        ax.set_ylabel(panel.label)
+        ax.set_ylim(panel.ends)
+        _steps_axis(ax)
+    shown = [result for panel in panels for result in panel.results]
+    _legend(figure, [result.method for result in shown])
+    seeds = sorted({len(result.final) for result in shown})
+    counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    return _caption(figure, f"Lines: mean over {counts} seed{'s' * (seeds != [1])}; {BANDS}")
+
+
+def scenario_panels(results: Sequence[Result]) -> list[Panel]:
+    """One panel of returns per scenario."""
+    scenarios = dict.fromkeys(result.scenario for result in results)
+    return [Panel(scenario, [one for one in results if one.scenario == scenario]) for scenario in scenarios]
+
+
+def graph_panels(results: Sequence[Result]) -> list[Panel]:
+    """Density of the dependence graphs, and their F1 against the oracle's, over training, wherever they were measured."""
+    metrics = {"graph_density": "graph density (share of pairs)", "graph_f1": "F1 against the oracle's edges"}
+    return [
+        Panel(panel.title, measured, metric, label, (-0.02, 1.02))
+        for panel in scenario_panels(results)
+        for metric, label in metrics.items()
+        if (measured := [result for result in panel.results if result.metric(metric) is not None])
+    ]
+
+
+@styled
+def sample_efficiency(bands: Mapping[str, Band], last: float, n_runs: int, n_scenarios: int) -> Figure:
+    """Interquartile mean over scenarios at every number of steps, by method."""
+    figure, (ax,) = _panels(1)
+    for method, band in bands.items():
+        _band(ax, np.linspace(0, last, len(band.estimate)), band, method)
+    _steps_axis(ax)
+    ax.set_ylabel("IQM of the return")
+    _legend(figure, list(bands))
+    return _caption(figure, f"{n_runs} runs per method in {n_scenarios} scenarios; {BANDS}")
+
+
+@styled
+def intervals(estimates: Mapping[str, Mapping[str, Interval]], caption: str) -> Figure:
+    """One panel per kind of estimate (IQM, mean, ...), one row per method: a tick for the estimate, a bar for its interval."""
+    methods = sorted({method for of_kind in estimates.values() for method in of_kind}, key=order)
+    figure, axes = _panels(len(estimates), height=0.5 + 0.2 * len(methods), sharey=True)
+    for ax, (kind, of_kind) in zip(axes, estimates.items(), strict=True):
+        for row, method in enumerate(methods):
+            if method in of_kind:
+                _bar(ax, row, of_kind[method], style(method).colour)
+        ax.set_yticks(range(len(methods)), [style(method).name for method in methods])
+        ax.set_ylim(len(methods) - 0.4, -0.6)
+        ax.set_title(kind)
+        ax.grid(axis="y", visible=False)
+    return _caption(figure, caption)
+
+
+@styled
+def improvement(chances: Mapping[tuple[str, str], Interval], caption: str) -> Figure:
+    """One row per pair: the chance that a run of the first beats one of the second."""
+    figure, (ax,) = _panels(1, height=0.5 + 0.2 * len(chances))
+    for row, ((first, _), chance) in enumerate(chances.items()):
+        _bar(ax, row, chance, style(first).colour)
+    ax.axvline(0.5, color="#555", linewidth=0.8, linestyle=":")
+    ax.set_yticks(range(len(chances)), [f"{style(first).name} > {style(second).name}" for first, second in chances])
+    ax.set_ylim(len(chances) - 0.4, -0.6)
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_xlabel("probability of improvement")
+    ax.grid(axis="y", visible=False)
+    return _caption(figure, caption)
+
+
+@styled
+def profiles(of_methods: Mapping[str, Band], thresholds: Float[np.ndarray, "K"], caption: str) -> Figure:
+    """Share of runs above each return, by method."""
+    figure, (ax,) = _panels(1)
+    for method, band in of_methods.items():
+        _band(ax, thresholds, band, method)
+    ax.set_xlabel("return τ")
+    ax.set_ylabel("share of runs with return > τ")
+    ax.set_ylim(-0.02, 1.02)
+    _legend(figure, list(of_methods))
+    return _caption(figure, caption)
+
+
+@styled
+def cost_against_return(points: Mapping[str, tuple[float, Interval]], cost: str, caption: str, score: str = RETURN) -> Figure:
+    """One dot per method: what it cost, on a logarithmic axis, and what it reached."""
+    figure, (ax,) = _panels(1)
+    for method, (spent, reached) in points.items():
+        drawn = style(method)
+        if np.isfinite(reached.low):
+            ax.plot([spent, spent], [reached.low, reached.high], color=drawn.colour, alpha=0.5, linewidth=3)
+        ax.plot(spent, reached.estimate, marker="s" if drawn.dash else "o", color=drawn.colour, markersize=5)
+        ax.annotate(drawn.name, (spent, reached.estimate), textcoords="offset points", xytext=(6, 2), fontsize=6.5)
+    ax.set_xscale("log")
+    ax.set_xlabel(cost)
+    ax.set_ylabel(score)
+    ax.margins(x=0.25)
+    return _caption(figure, caption)
+
+
+def svg(figure: Figure) -> str:
+    """The figure as a whole SVG file, the same text every time."""
+    buffer = io.StringIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    return "\n".join(line.rstrip() for line in text[text.index("<svg") :].splitlines()) + "\n"
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write `stem.svg` and `stem.png` (200 dots per inch)."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format="png", dpi=200, metadata={"Software": None})
+    files = {".svg": svg(figure), ".png": buffer.getvalue()}
+    return [write_atomic(stem.with_name(stem.name + suffix), content) for suffix, content in files.items()]
+
+
+def _panels(n_panels: int, height: float = 2.3, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """Up to two columns of panels, unused ones hidden."""
+    n_columns = min(n_panels, 4 if sharey else 2)
+    n_rows = -(-n_panels // n_columns)
+    width = COLUMN * min(n_columns, 2)
+    figure = Figure(figsize=(width, height * n_rows + 0.5), layout="constrained", facecolor="white")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False, sharey=sharey).ravel()
+    for unused in axes[n_panels:]:
+        unused.set_visible(False)
+    return figure, list(axes[:n_panels])
+
+
+def _band(ax: Axes, x: np.ndarray, band: Band, method: str) -> None:
+    drawn = style(method)
+    if np.isfinite(band.low).all():
+        ax.fill_between(x, band.low, band.high, color=drawn.colour, alpha=0.2, linewidth=0)
+    ax.plot(x, band.estimate, color=drawn.colour, linestyle=_dashes(drawn.dash))
+
+
+def _bar(ax: Axes, row: int, interval: Interval, colour: str) -> None:
+    if np.isfinite(interval.low):
+        ax.barh(row, interval.high - interval.low, left=interval.low, height=0.55, color=colour, alpha=0.45)
+    ax.plot([interval.estimate] * 2, [row - 0.28, row + 0.28], color=colour, linewidth=2.2)
+
+
+def _steps_axis(ax: Axes) -> None:
+    ax.set_xlabel(STEPS)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_formatter(lambda value, _: _count(value))
+
+
+def _count(value: float) -> str:
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def _dashes(dash: str) -> Any:
+    return (0, tuple(float(length) / 1.4 for length in dash.split())) if dash else "-"
+
+
+def _legend(figure: Figure, methods: Sequence[str]) -> None:
+    drawn = [style(method) for method in sorted(dict.fromkeys(methods), key=order)]
+    lines = [Line2D([], [], color=one.colour, linestyle=_dashes(one.dash), label=one.name) for one in drawn]
+    columns = max(1, min(len(lines), int(figure.get_figwidth() / 1.25)))
+    figure.legend(handles=lines, loc="outside upper center", ncols=columns)
+
+
+def _caption(figure: Figure, text: str) -> Figure:
+    figure.supxlabel(text, fontsize=6.5, color="#555", x=0.01, ha="left", wrap=True)
+    return figure

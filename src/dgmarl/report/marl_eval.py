@@ -1,0 +1,78 @@
+"""The marl-eval JSON format, so that others' tools read our runs and our tables read theirs.
+
+environment -> task -> algorithm -> run -> {step_1: {step_count, return: [one value per episode, or their mean]}, ...,
+absolute_metrics: {return: [...]}}. In that format the absolute metric is a longer evaluation of the best policy; a best policy
+is chosen by luck too, so what we write there is the last evaluation.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgmarl.errors import UsageError
+from dgmarl.files import write_atomic
+from dgmarl.report.results import Result, read_json
+
+METRIC = "return"
+ABSOLUTE = "absolute_metrics"
+
+
+def write_marl_eval(results: Iterable[Result], path: Path) -> Path:
+    """Write results; environments and tasks in lower case, as marl-eval looks them up."""
+    return write_atomic(path, json.dumps(marl_eval(results), indent=1) + "\n")
+
+
+def marl_eval(results: Iterable[Result]) -> dict[str, Any]:
+    """The nested dictionaries of the format."""
+    found: dict[str, Any] = {}
+    for result in results:
+        episodes = result.facts.get("episode_returns")
+        values = result.returns[..., None] if episodes is None else np.asarray(episodes, float)
+        names = result.facts.get("seeds", range(len(values)))
+        task = found.setdefault(result.benchmark.lower(), {}).setdefault(result.scenario.lower(), {})
+        task[result.method] = {
+            f"seed_{name}": _run(steps, curve) for name, steps, curve in zip(names, result.steps, values, strict=True)
+        }
+    return found
+
+
+def read_marl_eval(path: Path) -> list[Result]:
+    """Results from a file of this format; every run of an algorithm must have the same number of evaluations."""
+    content = read_json(path)
+    try:
+        return [
+            _result(environment, task, algorithm, runs)
+            for environment, tasks in content.items()
+            for task, algorithms in tasks.items()
+            for algorithm, runs in algorithms.items()
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(
+            f"{path} is not in the marl-eval format ({reason}): it needs environment, task, algorithm, run, step_1 with "
+            f"step_count and {METRIC}."
+        ) from None
+
+
+def _run(steps: np.ndarray, curve: np.ndarray) -> dict[str, Any]:
+    logged = {
+        f"step_{k + 1}": {"step_count": int(step), METRIC: values.tolist()}
+        for k, (step, values) in enumerate(zip(steps, curve, strict=True))
+    }
+    return {**logged, ABSOLUTE: {METRIC: curve[-1].tolist()}}
+
+
+def _result(environment: str, task: str, algorithm: str, runs: dict[str, Any]) -> Result:
+    logged = [[values for name, values in run.items() if name != ABSOLUTE] for run in runs.values()]
+    counts = sorted({len(steps) for steps in logged})
+    if len(counts) != 1 or counts == [0]:
+        raise ValueError(f"runs of {algorithm} in {task} have {counts} evaluations")
+    steps = np.array([[step["step_count"] for step in run] for run in logged], int)
+    returns = np.array([[np.mean(step[METRIC]) for step in run] for run in logged])
+    if not np.isfinite(returns).all():
+        raise ValueError(f"a return of {algorithm} in {task} is no finite number")
+    env = f"{environment}/{task}"
+    return Result(environment, task, algorithm, env, steps, returns, {"config": {"env": env}, "seeds": list(runs)})

@@ -1,0 +1,218 @@
+"""Results in one form, wherever they come from: published files, run folders, or the marl-eval format of others.
+
+A published result is one file `<benchmark>/<scenario>__<method>.json` with the evaluations of every seed
+(`dgmarl.experiments.grid` writes them). The final return of a seed is its last evaluation, never its best.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dgmarl.config import plain
+from dgmarl.errors import UsageError
+from dgmarl.runs.folder import RunFolder
+from dgmarl.runs.recorder import ROW_FIELDS
+
+# Families of environments whose returns mean the same in every scenario, so that runs of several scenarios may be pooled:
+# foraging pays 1 for all the food, a won battle 20, whereas Star-Spread's returns grow with the number of agents.
+SHARED_SCALE = {"lbf": 1.0, "smaclite": 20.0}
+"""Family -> the highest return, by which scores are divided where they are compared with 1."""
+
+
+class Result(NamedTuple):
+    """One method in one scenario, all seeds."""
+
+    benchmark: str
+    """Name of the folder, or of the family of environments."""
+    scenario: str
+    method: str
+    env: str
+    """Id of the environment."""
+    steps: Int[np.ndarray, "S K"]
+    returns: Float[np.ndarray, "S K"]
+    facts: dict[str, Any]
+    """Everything else that is known: config, and where they were measured wall_s, episodes, graph_density, ... [S][K]."""
+
+    @property
+    def final(self) -> Float[np.ndarray, "S"]:
+        """The last evaluation of each seed."""
+        return self.returns[:, -1]
+
+    def metric(self, name: str) -> Float[np.ndarray, "S K"] | None:
+        """Something measured at each evaluation, if it was."""
+        values = self.facts.get(name)
+        return None if values is None else np.asarray(values, float)
+
+
+def gather(paths: Sequence[Path]) -> list[Result]:
+    """Results of run folders, published files, marl-eval files, and of all run folders and published files below a folder."""
+    return sorted(_distinct([result for path in dict.fromkeys(paths) for result in _read(path)]), key=_order)
+
+
+def read_results(folder: Path) -> list[Result]:
+    """All published results below a folder, by benchmark, scenario (numbers in numerical order) and method."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder: name one with files SCENARIO__METHOD.json, for example results/lbf.")
+    paths = _published_below(folder)
+    if not paths:
+        raise UsageError(f"{folder} holds no file SCENARIO__METHOD.json: name a folder of published results, such as results.")
+    return sorted(map(read_result, paths), key=_order)
+
+
+def read_result(path: Path) -> Result:
+    """One published result; a damaged file is refused."""
+    facts = read_json(path)
+    try:
+        steps, returns = np.array(facts["steps"], int), np.array(facts["return_mean"], float)
+        env = str(facts["config"]["env"])
+    except (ValueError, TypeError, KeyError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged ({error})"
+        raise UsageError(f"{path} {reason}, so it is no published result: delete it and run its cell again.") from None
+    if returns.ndim != 2 or not returns.size or steps.shape != returns.shape or not np.isfinite(returns).all():
+        raise UsageError(
+            f"{path} has steps of shape {steps.shape} and returns of shape {returns.shape}, but both must be finite numbers "
+            "[seeds, evaluations]: delete it and run its cell again."
+        )
+    if len(facts.get("seeds", returns)) != len(returns):
+        raise UsageError(
+            f"{path} names {len(facts['seeds'])} seeds, but holds the curves of {len(returns)}: run its cell again."
+        )
+    scenario, _, method = path.stem.partition("__")
+    return Result(path.absolute().parent.name, scenario, method, env, steps, returns, facts)
+
+
+def read_run(path: Path) -> Result:
+    """A run folder, finished or not: what `metrics.jsonl` holds of all seeds; a line that a crash cut short is left out."""
+    folder = RunFolder(path)
+    config = folder.config()
+    seeds = range(config.seed, config.seed + config.seeds)
+    curves, notes = _curves(folder.read_metrics(), seeds, config.steps, path)
+    n_evaluations = curves["step"].shape[1]
+    if config.collect == "episodes":
+        curves["episodes"] = curves["iteration"] * config.n_envs
+    else:  # windows do not end with episodes, so that their number follows from how long they are
+        lengths = np.maximum(curves["length_mean"], 1)
+        curves["episodes"] = np.cumsum(np.diff(curves["step"], axis=1, prepend=0) / lengths, axis=1)
+    facts: dict[str, Any] = {
+        "config": plain(config),
+        "folder": path,
+        "name": path.absolute().name,
+        "seeds": list(seeds),
+        "episodes_per_evaluation": config.evaluation.episodes,
+        "timing": folder.read_timing(),
+        "episode_returns": _episode_returns(folder, n_evaluations),
+        "notes": notes,
+        **{name: values for name, values in curves.items() if name not in ("step", "return_mean", "seed", "evaluation")},
+    }
+    family, _, scenario = config.env.partition("/") if ":" not in config.env else ("own", "", config.env.rpartition(":")[2])
+    method = config.method + (f"-{graph_tag(config.graph)}" if config.method.endswith("-dg") else "")
+    return Result(family, scenario, method, config.env, curves["step"].astype(int), curves["return_mean"], facts)
+
+
+def graph_tag(graph: str) -> str:
+    """A graph source in a method's name: `random0.3` for random:0.3, `Source` for path/to/file.py:Source, `fixed`."""
+    name, _, option = graph.partition(":")
+    if name == "fixed" or not option:
+        return name
+    return option if "." in name or "/" in name else name + option
+
+
+def on_grid(result: Result, n_points: int = 60, last: float | None = None, metric: str | None = None) -> np.ndarray:
+    """`[S, n_points]`: returns, or a metric, at steps from 0 to `last` (by default the slowest seed's last), interpolated."""
+    values = result.returns if metric is None else result.metric(metric)
+    assert values is not None
+    grid = np.linspace(0, result.steps[:, -1].min() if last is None else last, n_points)
+    return np.array([np.interp(grid, *seed) for seed in zip(result.steps, values, strict=True)])
+
+
+def _read(path: Path) -> list[Result]:
+    if (path / "config.yaml").is_file():
+        return [read_run(path)]
+    if path.is_dir():
+        runs = sorted(found.parent for found in path.rglob("config.yaml"))
+        results = [*map(read_result, _published_below(path)), *map(read_run, runs)]
+        if not results:
+            raise UsageError(f"{path} holds no file SCENARIO__METHOD.json and no run folder: name a folder that does.")
+        return results
+    if not path.exists():
+        raise UsageError(f"{path} does not exist: name run folders that `dgmarl train` wrote, or published results.")
+    if "__" in path.name:
+        return [read_result(path)]
+    from dgmarl.report.marl_eval import read_marl_eval
+
+    return read_marl_eval(path)
+
+
+def _distinct(results: list[Result]) -> list[Result]:
+    """Several results of one method in one scenario are told apart by the names of their folders, then by number."""
+    seen: dict[tuple[str, str, str], int] = {}
+    places = [result[:3] for result in results]
+    for k, result in enumerate(results):
+        if places.count(result[:3]) > 1:
+            named = f"{result.method} ({result.facts.get('name', 'file')})"
+            count = seen[result.benchmark, result.scenario, named] = seen.get((*result[:2], named), 0) + 1
+            results[k] = result._replace(method=named if count == 1 else f"{named[:-1]}, {count})")
+    return results
+
+
+def _published_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*__*.json") if not path.name.startswith(".")]
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}): check that it is a readable file.") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged ({error}): delete it and make it again.") from None
+
+
+def _curves(
+    rows: list[dict[str, Any]], seeds: Sequence[int], steps: int, path: Path
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """`[S, K]` per column of metrics.jsonl, up to the last evaluation of all seeds; one that was done repeats its last."""
+    try:
+        by_place = {(int(row["seed"]), int(row["evaluation"])): {name: row[name] for name in ROW_FIELDS} | row for row in rows}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UsageError(f"{path / 'metrics.jsonl'} is damaged: a line lacks one of {', '.join(ROW_FIELDS)}.") from None
+    last = max((evaluation for _, evaluation in by_place), default=-1)
+    complete: list[list[dict[str, Any]]] = []
+    for evaluation in range(last + 1):
+        before = complete[-1] if complete else [{"step": 0}] * len(seeds)
+        here = [
+            by_place.get((seed, evaluation), done if done["step"] >= steps else None)
+            for seed, done in zip(seeds, before, strict=True)
+        ]
+        if any(row is None for row in here):
+            break
+        complete.append([row for row in here if row is not None])
+    if not complete:
+        raise UsageError(f"{path} holds no evaluation of all its seeds yet: let it train on (dgmarl train --resume {path}).")
+    notes = []
+    if len(complete) <= last:
+        missing = [seed for seed in seeds if (seed, len(complete)) not in by_place]
+        named = ", ".join(map(str, missing))
+        notes.append(f"Evaluations from {len(complete)} to {last} are left out: {len(complete)} lacks the seeds {named}.")
+    names = set.intersection(*(set(row) for rows in complete for row in rows))
+    return {name: np.array([[row[name] for row in rows] for rows in complete], float).T for name in sorted(names)}, notes
+
+
+def _episode_returns(folder: RunFolder, n_evaluations: int) -> np.ndarray | None:
+    """returns[seed, evaluation, episode] where the file is as long as the curves."""
+    try:
+        _, returns = folder.read_returns()
+    except UsageError:
+        return None
+    return returns if returns.shape[1] == n_evaluations else None
+
+
+def _order(result: Result) -> tuple:
+    digits = [int(part) if part.isdigit() else -1 for part in re.split(r"(\d+)", result.scenario)]
+    return result.benchmark, digits, result.scenario, result.method

@@ -1,0 +1,65 @@
+"""One visual language: a method has the same colour, dash and name in every figure and on every page.
+
+The colour says whose rewards are credited, the dash which learner does it. Colours are from Okabe and Ito's palette, told apart
+by people with any common colour blindness and readable on light and dark paper.
+"""
+
+import re
+from typing import NamedTuple
+
+BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
+VALUES = {"iql": "#D55E00", "vdn": "#8B6F00", "qmix": "#7A5BC7", "qplex": "#B03A5B"}
+CREDITS = {"local": "#E69F00", "global": "#0072B2", "dg": "#009E73"}
+GRAPHS = {"oracle": CREDITS["dg"], "learned": "#CC79A7", "interventional": "#56B4E9"}
+OTHER_GRAPH = "#8B6F00"
+CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
+SOLID, DASHED, DOTTED = "", "7 3", "2 2.5"
+
+
+class Style(NamedTuple):
+    """How a method is drawn."""
+
+    name: str
+    colour: str
+    dash: str
+    """Lengths of strokes and gaps, as in SVG; empty for a solid line."""
+
+
+def style(method: str) -> Style:
+    """Of a method by the name of its result: `ippo-local`, `mappo-dg-random0.3`, `qmix`, with an optional ` (run name)`."""
+    method, _, extra = method.partition(" (")
+    extra = f" ({extra}" if extra else ""
+    backbone, _, rest = method.partition("-")
+    credit, _, graph = rest.partition("-")
+    if backbone in VALUES:
+        return Style(method.upper() + extra, VALUES[backbone], DOTTED)
+    dash = DASHED if backbone == "mappo" else SOLID
+    name = BACKBONES.get(backbone, backbone)
+    if credit in ("local", "global"):
+        return Style(f"{name} {credit}{extra}", CREDITS[credit], dash)
+    if credit == "dg":
+        return Style(f"{name}-DG {_spaced(graph)}".rstrip() + extra, graph_colour(graph), dash)
+    return Style(method + extra, OTHER_GRAPH, dash)
+
+
+def order(method: str) -> tuple:
+    """For lists of methods: IPPO, MAPPO, others; within them local, global, graph."""
+    backbone, _, rest = method.partition("-")
+    place = list(BACKBONES).index(backbone) if backbone in BACKBONES else len(BACKBONES)
+    credit = rest.partition("-")[0].partition(" ")[0]
+    return place, list(CREDITS).index(credit) if credit in CREDITS else len(CREDITS), method
+
+
+def graph_colour(graph: str) -> str:
+    """Of a graph source by its tag; random graphs are grey, the darker the denser."""
+    if not graph:
+        return CREDITS["dg"]
+    density = re.fullmatch(r"random([0-9.]+)", graph)
+    if density:
+        shade = round(0xB0 - 0x60 * min(float(density[1]), 1.0))
+        return f"#{shade:02x}{shade:02x}{shade:02x}"
+    return GRAPHS.get(graph, OTHER_GRAPH)
+
+
+def _spaced(graph: str) -> str:
+    return re.sub(r"^([a-z]+)([0-9])", r"\1 \2", graph)

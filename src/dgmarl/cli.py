@@ -305,7 +305,7 @@ class Watch:
     trained_seed: int | None = None
     """Which seed of the run plays. Default: the first."""
     out: Path = Path("replay.html")
-    """The page to write."""
+    """The page to write; a name that ends in .gif or .mp4 gives a movie of the first episode (extra `dgmarl[viz]`)."""
     set: Options = ()
     """An option of the environment; may be given several times."""
 
@@ -314,11 +314,14 @@ class Watch:
         if self.episodes < 1:
             raise UsageError(f"--episodes is {self.episodes}, but at least 1 episode must be played.")
         refuse_unwritable(self.out)
-        from dgmarl.report.replay import replay_page
+        from dgmarl.report.movie import SUFFIXES, write_movie
+        from dgmarl.report.replay import replay_data, replay_page
 
         with _status(f"playing {self.episodes} episodes of {self.what}"):
-            page = replay_page(*self._record())
-        write_atomic(self.out, page)
+            if self.out.suffix in SUFFIXES:
+                write_movie(replay_data(*self._record())["episodes"][0]["frames"], self.out)
+            else:
+                write_atomic(self.out, replay_page(*self._record()))
         print(f"Open {self.out.absolute().as_uri()}")
         return 0
 

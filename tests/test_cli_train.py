@@ -160,7 +160,7 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
         ([GIFT, "--keep-every", "-1"], ["--keep-every is -1"]),
         (["--resume", "somewhere", "--steps", "1e5"], ["--resume", "no other option"]),
         ([GIFT, "--method", "ipo-dg"], ["'ipo-dg'", "did you mean ippo-dg"]),
-        ([GIFT, "--method", "vdn"], ["'vdn'", "allowed are ippo-local"]),
+        ([GIFT, "--method", "coma"], ["'coma'", "allowed are ippo-local"]),
         ([GIFT, "--graph", "orackle"], ["'orackle'", "oracle"]),
         ([GIFT, "--graph", "random:2"], ["random:2", "from 0 to 1"]),
         ([GIFT, "--graph", "fixed:none.txt"], ["none.txt", "cannot be read"]),

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from dgmarl import training
 from dgmarl.envs.base import Environment, View
 from dgmarl.errors import UsageError
+from dgmarl.learners.ppo import PPOConfig
 from dgmarl.rollout import Memory, Recording, record_episodes
 from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
@@ -79,7 +80,7 @@ class Run(NamedTuple):
 
     def memory(self, n_envs: int) -> Memory:
         """The policy's memory at the start of an episode."""
-        return self.trainer.learner.policy.memory(n_envs)
+        return self.trainer.learner.memory(n_envs)
 
     def act(self, key: Array, view: View, memory: Memory, starts: Array) -> tuple[Array, Memory]:
         """Actions [B, N] for the views of B environments and the memory after; sampled, unless `evaluation.greedy`."""
@@ -90,7 +91,7 @@ class Run(NamedTuple):
     def credit_note(self) -> str:
         """How this policy was credited, where that is not just what its dependence graph says."""
         learner = self.config.learner
-        if learner.credit != "graph":
+        if learner.credit != "graph" or not isinstance(learner, PPOConfig):
             return f"This policy was trained with {learner.credit} credit; the graph is the environment's own."
         return f"In training they kept the weight {1 - learner.lambda_:.2g}." if learner.weighted else ""
 

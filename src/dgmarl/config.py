@@ -19,10 +19,13 @@ Config = TypeVar("Config")
 
 
 def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
-    """A `cls` from plain values; fields that are not named keep their default. `where` is the dotted path for messages."""
+    """A `cls` from plain values; fields that are not named keep their default. `where` is the dotted path for messages.
+
+    A class whose field types depend on other values says so in a class method `field_types(values)`.
+    """
     if not isinstance(values, Mapping):
         raise UsageError(f"{where or cls.__name__} is {values!r}, but must be a mapping of fields to values.")
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls) | getattr(cls, "field_types", lambda values: {})(values)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
     for name in values:
         if name not in fields:

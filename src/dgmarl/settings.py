@@ -8,6 +8,7 @@ from dgmarl.config import build, override, suggest
 from dgmarl.envs.registry import located
 from dgmarl.errors import UsageError
 from dgmarl.learners.ppo import PPOConfig
+from dgmarl.learners.q_learning import QConfig
 
 FORMAT_VERSION = 1
 """Of run folders; a folder with a higher one was written by a newer dgmarl."""
@@ -15,7 +16,10 @@ FORMAT_VERSION = 1
 MOST = 2_000_000_000
 """Steps are counted, and seeds are numbered, with 32 bits."""
 
-METHODS = tuple(f"{backbone}-{credit}" for backbone in ("ippo", "mappo") for credit in ("local", "global", "dg"))
+PPO_METHODS = tuple(f"{backbone}-{credit}" for backbone in ("ippo", "mappo") for credit in ("local", "global", "dg"))
+MIXERS = {"iql": "none", "vdn": "vdn", "qmix": "qmix", "qplex": "qplex"}
+"""The value-based methods and what makes them differ."""
+METHODS = (*PPO_METHODS, *MIXERS)
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class TrainConfig:
     env_options: dict[str, Any] = field(default_factory=dict)
     """Options of the environment."""
     method: str = "ippo-dg"
-    """Backbone and credit: ippo or mappo, then -local, -global or -dg."""
+    """Backbone and credit, ippo or mappo, then -local, -global or -dg; or iql, vdn, qmix, qplex."""
     graph: str = "oracle"
     """Where dependence graphs come from (for -dg): see `dgmarl.graphs.sources`."""
     seeds: int = 5
@@ -56,12 +60,17 @@ class TrainConfig:
     """Steps per window; 0: the horizon of the environment."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """How and how often to evaluate."""
-    learner: PPOConfig = field(default_factory=PPOConfig)
-    """Numbers of the learner."""
+    learner: PPOConfig | QConfig = field(default_factory=PPOConfig)
+    """Numbers of the learner, which the method decides."""
     deterministic: bool = False
     """Ask the GPU for bit-identical runs (the command line sets the compiler's flag); a CPU always gives them."""
     format: int = FORMAT_VERSION
     """Version of the run folder's format."""
+
+    @classmethod
+    def field_types(cls, values: Mapping[str, Any]) -> dict[str, type]:
+        """The method decides which fields the learner has."""
+        return {"learner": QConfig if values.get("method") in MIXERS else PPOConfig}
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
@@ -69,16 +78,10 @@ class TrainConfig:
             raise UsageError(f"format is {self.format}, but this dgmarl writes format {FORMAT_VERSION}: leave it out.")
         if self.method not in METHODS:
             raise UsageError(f"method is {self.method!r}, but {suggest(self.method, METHODS)}")
-        credit = self.method.partition("-")[2].replace("dg", "graph")
-        if credit != self.learner.credit:
-            raise UsageError(
-                f"method is {self.method}, but learner.credit is {self.learner.credit}: set only the method, it decides."
-            )
-        if (self.method.startswith("ippo")) != (self.learner.critic == "agent"):
-            raise UsageError(
-                f"method is {self.method}, but learner.critic is {self.learner.critic}: IPPO has the critic agent, "
-                "MAPPO central or central-heads."
-            )
+        if isinstance(self.learner, PPOConfig):
+            _check_ppo(self.method, self.n_envs, self.learner)
+        else:
+            _check_q_learning(self.method, self.n_envs, self.collect, self.learner)
         for name in ("seeds", "n_envs", "steps"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}, but must be at least 1.")
@@ -87,12 +90,34 @@ class TrainConfig:
                 raise UsageError(f"{name} is {getattr(self, name)}, but must be from 0 to {MOST:,}: counters have 32 bits.")
         if self.evaluation.interval < 1 or self.evaluation.episodes < 1:
             raise UsageError("evaluation.interval and evaluation.episodes must be at least 1.")
-        if self.n_envs % self.learner.minibatches:
-            raise UsageError(
-                f"n_envs is {self.n_envs}, but must be a multiple of learner.minibatches, which is {self.learner.minibatches}."
-            )
         if self.window < 0 or (self.window and self.collect == "episodes"):
             raise UsageError(f"window is {self.window}, but whole episodes need none: leave it 0, or choose collect = windows.")
+
+
+def _check_ppo(method: str, n_envs: int, learner: PPOConfig) -> None:
+    credit = method.partition("-")[2].replace("dg", "graph")
+    if credit != learner.credit:
+        raise UsageError(f"method is {method}, but learner.credit is {learner.credit}: set only the method, it decides.")
+    if (method.startswith("ippo")) != (learner.critic == "agent"):
+        raise UsageError(
+            f"method is {method}, but learner.critic is {learner.critic}: IPPO has the critic agent, "
+            "MAPPO central or central-heads."
+        )
+    if n_envs % learner.minibatches:
+        raise UsageError(f"n_envs is {n_envs}, but must be a multiple of learner.minibatches, which is {learner.minibatches}.")
+
+
+def _check_q_learning(method: str, n_envs: int, collect: str, learner: QConfig) -> None:
+    if MIXERS.get(method) != learner.mixer:
+        raise UsageError(f"method is {method}, but learner.mixer is {learner.mixer}: set only the method, it decides.")
+    if collect != "episodes":
+        raise UsageError(f"collect is {collect}, but {method} replays whole episodes: leave collect out.")
+    if n_envs % (share := learner.episodes_per_update):
+        raise UsageError(f"n_envs is {n_envs}, but must be a multiple of learner.episodes_per_update, which is {share}.")
+    if n_envs > learner.buffer_size:
+        raise UsageError(
+            f"n_envs is {n_envs}, but learner.buffer_size is {learner.buffer_size}: an iteration's episodes must fit."
+        )
 
 
 # The paper's table of hyperparameters, per benchmark; what is not named is the default of PPOConfig and EvaluationConfig.
@@ -110,23 +135,62 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 _HEADS = ("star-spread",)
 
+# The same for the value-based methods; what is not named is the default of QConfig, which is EPyMARL's.
+Q_PRESETS: dict[str, dict[str, Any]] = {
+    # EPyMARL's tuned numbers, used by the paper for IQL and QMIX; the team's other mixers take QMIX's. Observations are
+    # whole numbers.
+    "lbf": {
+        "learner.network": "gru",
+        "learner.learning_rate": 3e-4,
+        "learner.epsilon_steps": 200_000,
+        "learner.evaluation_epsilon": 0.05,
+        "learner.target_update": 0.01,
+        "learner.buffer_precision": "float16",
+    },
+    "star-spread": {"evaluation.interval": 20_000},
+    # pymarl2's, tuned for SMAC.
+    "smaclite": {
+        "n_envs": 8,
+        "learner.network": "gru",
+        "learner.last_action": True,
+        "learner.learning_rate": 1e-3,
+        "learner.loss_weight": 0.5,
+        "learner.lambda_": 0.6,
+        "learner.batch_size": 128,
+        "learner.episodes_per_update": 8,
+        "learner.target_unit": "episodes",
+        "learner.epsilon_steps": 100_000,
+        "learner.standardise_reward": False,
+        "evaluation.interval": 10_000,
+    },
+    "other": {},
+}
+_IQL_PRESETS = {"lbf": {"learner.hidden": 128, "learner.target_update": 200}}
+
 
 def preset(env: str, method: str) -> dict[str, Any]:
-    """The paper's numbers for a method on the family of `env`, as dotted overrides of a TrainConfig."""
+    """The published numbers for a method on the family of `env`, as dotted overrides of a TrainConfig."""
+    family = env.partition("/")[0]
+    presets = Q_PRESETS if method in MIXERS else PRESETS
+    of_family = {**presets.get(family, presets["other"]), **(_IQL_PRESETS.get(family, {}) if method == "iql" else {})}
+    return {**of_family, **{f"learner.{name}": value for name, value in _implied(family, method).items()}}
+
+
+def _implied(family: str, method: str) -> dict[str, str]:
+    """The fields of the learner that make the method what it is."""
     if method not in METHODS:
         raise UsageError(f"method is {method!r}, but {suggest(method, METHODS)}")
-    family = env.partition("/")[0]
+    if method in MIXERS:
+        return {"mixer": MIXERS[method], "credit": "local" if method == "iql" else "global"}
     backbone, _, credit = method.partition("-")
     # The paper's code gives MAPPO-DG a critic with one head per agent where the state is no list of observations.
     central = "central-heads" if credit == "dg" and family in _HEADS else "central"
-    return {
-        **PRESETS.get(family, PRESETS["other"]),
-        "learner.credit": "graph" if credit == "dg" else credit,
-        "learner.critic": "agent" if backbone == "ippo" else central,
-    }
+    return {"credit": "graph" if credit == "dg" else credit, "critic": "agent" if backbone == "ippo" else central}
 
 
 def resolve(env: str, method: str = "ippo-dg", overrides: Mapping[str, Any] | None = None, **values: Any) -> TrainConfig:
     """The configuration of a run: preset of environment and method, then `values`, then dotted `overrides`."""
-    base = {**values, "env": located(env), "graph": located(values.get("graph", "oracle"))}
-    return override(build(TrainConfig, base), {"method": method, **preset(env, method), **(overrides or {})})
+    implied = {"method": method, "learner": _implied(env.partition("/")[0], method)}
+    base = {**values, "env": located(env), "graph": located(values.get("graph", "oracle")), **implied}
+    numbers = {name: value for name, value in preset(env, method).items() if name not in values}
+    return override(build(TrainConfig, base), {**numbers, **(overrides or {})})

@@ -13,15 +13,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.envs.base import Environment
+from dgmarl.envs.base import Environment, EnvSpec
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
 from dgmarl.graphs.metrics import density
 from dgmarl.graphs.reach import check_graph
 from dgmarl.graphs.sources import make_source
-from dgmarl.learners.ppo import PPO, PPOState
+from dgmarl.learners.base import Learner
+from dgmarl.learners.ppo import PPO, PPOConfig
+from dgmarl.learners.q_learning import QLearner
+from dgmarl.learners.replay import Replay, add
 from dgmarl.rollout import Evaluation, Play, collect, evaluate, start_play
 from dgmarl.runs.recorder import Recorder, TrainResult
 from dgmarl.settings import TrainConfig
@@ -43,9 +46,11 @@ class TrainState(NamedTuple):
     """Environment steps that really happened."""
     play: Play | None
     """Where the environments stand between windows; None if every iteration starts afresh."""
-    learner: PPOState
+    learner: Any
     graph: Any
     best: Best
+    replay: Replay | None = None
+    """Episodes to learn from again, where the learner does."""
 
 
 class Trainer:
@@ -54,7 +59,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, env: Environment | None = None):
         self.config = config
         self.env = env or make_env(config.env, **config.env_options)
-        self.learner = PPO(config.learner, self.env.spec)
+        self.learner = make_learner(config, self.env.spec)
         self.uses_graph = config.learner.credit == "graph"
         self.source = make_source(config.graph if self.uses_graph else "self")
         self.windows = config.collect == "windows"
@@ -72,24 +77,26 @@ class Trainer:
         learner = self.learner.init(learner_key)
         play = self._start_play(play_key) if self.windows else None
         best = Best(jnp.float32(-jnp.inf), learner.params)
-        return TrainState(key, jnp.int32(0), jnp.int32(0), play, learner, self.source.init(graph_key, self.env), best)
+        graph, replay = self.source.init(graph_key, self.env), self.learner.start_replay()
+        return TrainState(key, jnp.int32(0), jnp.int32(0), play, learner, graph, best, replay)
 
     def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
         """One iteration of one seed: collect, credit, update."""
         key, start_key, play_key, infer_key, learn_key, update_key = jax.random.split(state.key, 6)
         play = state.play if state.play is not None else self._start_play(start_key)
-        act = partial(self.learner.act, state.learner.params)
+        act = self.learner.behaviour(state.learner, state.step)
         play, batch = collect(self.env, act, play, play_key, self.length, self.source.needs, reset=self.windows)
         # The graph comes from what was learned before this batch, never from the batch itself.
         graph = self.source.infer(state.graph, batch, infer_key) if self.uses_graph else None
-        learner, metrics = self.learner.learn(state.learner, batch, graph, learn_key)
+        replay = None if state.replay is None else add(state.replay, batch, where=self._runs(state))
+        learner, metrics = self.learner.learn(state.learner, batch if replay is None else replay, graph, learn_key)
         graph_state, graph_metrics = self.source.update(state.graph, batch, update_key)
         metrics = {**metrics, **graph_metrics, "episode_return": batch.reward.sum() / jnp.maximum((~batch.continues).sum(), 1)}
         if graph is not None:
             metrics["graph_density"] = density(graph, batch.valid)
         step = state.step + batch.valid.sum()
         play = play if self.windows else None
-        return TrainState(key, state.iteration + 1, step, play, learner, graph_state, state.best), metrics
+        return TrainState(key, state.iteration + 1, step, play, learner, graph_state, state.best, replay), metrics
 
     def advance(self, state: TrainState, n_iterations: Int[Array, ""]) -> tuple[TrainState, dict[str, Array], Evaluation]:
         """`n_iterations` of one seed, then an evaluation. A seed that has had its steps stands still.
@@ -100,21 +107,23 @@ class Trainer:
         def one_iteration(_: Array, carry: tuple[TrainState, dict[str, Array]]) -> tuple[TrainState, dict[str, Array]]:
             state, sums = carry
             new, metrics = self.iterate(state)
-            runs = state.step < self.config.steps
+            runs = self._runs(state)
             sums = {name: total + jnp.where(runs, metrics[name], 0) for name, total in sums.items()}
-            return _where(runs, new, state), sums
+            # A replay sees to this itself: it is too large to be copied in every iteration.
+            kept = _where(runs, new._replace(replay=None), state._replace(replay=None))
+            return kept._replace(replay=new.replay), sums
 
         shapes = jax.eval_shape(lambda state: self.iterate(state)[1], state)
         nothing = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
-        before = state
+        began, runs = state.iteration, self._runs(state)
         state, sums = jax.lax.fori_loop(0, n_iterations, one_iteration, (state, nothing))
-        count = jnp.maximum(state.iteration - before.iteration, 1)
+        count = jnp.maximum(state.iteration - began, 1)
         key, evaluation_key = jax.random.split(state.key)
         evaluation = self.evaluate(state.learner.params, evaluation_key, self.config.evaluation.episodes)
         mean_return = evaluation.returns.mean()
         better = Best(mean_return, state.learner.params)
-        best = _where(mean_return > state.best.mean_return, better, state.best)
-        state = _where(before.step < self.config.steps, state._replace(key=key, best=best), before)
+        best = _where(runs & (mean_return > state.best.mean_return), better, state.best)
+        state = state._replace(key=_where(runs, key, state.key), best=best)
         metrics = {name: total / count for name, total in sums.items()}
         # Losses are those before the last update; this tells whether that one went wrong.
         metrics["parameter_norm"] = optax.global_norm(state.learner.params)
@@ -123,7 +132,7 @@ class Trainer:
     def evaluate(self, params: Any, key: PRNGKeyArray, n_episodes: int) -> Evaluation:
         """Whole episodes with a fixed policy."""
         act = partial(self.learner.act, params, greedy=self.config.evaluation.greedy)
-        return evaluate(self.env, act, key, self.learner.policy.memory(n_episodes), n_episodes)
+        return evaluate(self.env, act, key, self.learner.memory(n_episodes), n_episodes)
 
     def check_graphs(self, state: TrainState) -> None:
         """Look at real graphs of a source or environment that a user brought: while tracing, values cannot be seen."""
@@ -148,7 +157,18 @@ class Trainer:
             raise UsageError(f"The graph source gives the shape {found.shape}, but must give [T, B, N, N], here {expected}.")
 
     def _start_play(self, key: PRNGKeyArray) -> Play:
-        return start_play(self.env, key, self.learner.policy.memory(self.config.n_envs), self.config.n_envs)
+        return start_play(self.env, key, self.learner.memory(self.config.n_envs), self.config.n_envs)
+
+    def _runs(self, state: TrainState) -> Bool[Array, ""]:
+        """Whether a seed has not had its steps."""
+        return state.step < self.config.steps
+
+
+def make_learner(config: TrainConfig, spec: EnvSpec) -> Learner:
+    """The learner of a method."""
+    if isinstance(config.learner, PPOConfig):
+        return PPO(config.learner, spec)
+    return QLearner(config.learner, spec, config.n_envs)
 
 
 def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = False, init_params: Any = None) -> TrainResult:
@@ -186,7 +206,7 @@ def _start_from(params: Any, state: TrainState) -> TrainState:
             "The policy to start from has other sizes than this run's: use the same environment, method and network."
         )
     params = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), params, fresh)
-    return state._replace(learner=state.learner._replace(params=params))
+    return state._replace(learner=state.learner.with_params(params))
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:

@@ -123,6 +123,6 @@ def _replay(result: TrainResult) -> dict[str, Any]:
     trainer = Trainer(result.config)
     params = jax.tree.map(lambda leaf: leaf[0], result.state.learner.params)
     act = partial(trainer.learner.act, params)
-    recording = record_episodes(trainer.env, act, jax.random.key(0), 3, trainer.learner.policy.memory(3))
+    recording = record_episodes(trainer.env, act, jax.random.key(0), 3, trainer.learner.memory(3))
     note = f"In training they kept the weight {1 - result.config.learner.lambda_:.2g}."
     return replay_data(trainer.env, recording, "dependence-graph", note)

@@ -20,7 +20,7 @@ from dgmarl.config import plain
 from dgmarl.files import write_atomic
 from dgmarl.runs.folder import code_version
 from dgmarl.runs.recorder import TrainResult
-from dgmarl.settings import METHODS, TrainConfig, resolve
+from dgmarl.settings import PPO_METHODS, TrainConfig, resolve
 from dgmarl.training import train
 
 PUBLISHED_METRICS = ("graph_density", "entropy", "value_loss")
@@ -48,7 +48,7 @@ def star_spread(seeds: int = 10, steps: int = 1_000_000, sizes: Iterable[int] = 
     return [
         Cell("star-spread", f"n{n}", method, resolve(f"star-spread/{n}", method, seeds=seeds, steps=steps))
         for n in sizes
-        for method in METHODS
+        for method in PPO_METHODS
     ]
 
 

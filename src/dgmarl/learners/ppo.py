@@ -6,12 +6,13 @@ batches, separate optimisers, no value coefficient, no gamma^t factor).
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.credit.gae import gae
 from dgmarl.credit.graph_gae import graph_gae
@@ -19,7 +20,7 @@ from dgmarl.credit.standardise import RunningStatistics, initial_statistics, sta
 from dgmarl.envs.base import EnvSpec, View
 from dgmarl.errors import UsageError
 from dgmarl.nets.actor_critic import CriticKind, Policy, Value
-from dgmarl.rollout import Batch, Memory
+from dgmarl.rollout import Act, Batch, Memory
 
 Credit = Literal["local", "global", "graph"]
 
@@ -84,6 +85,10 @@ class PPOState(NamedTuple):
     optimiser: dict[str, Any]
     statistics: RunningStatistics
 
+    def with_params(self, params: dict[str, Any]) -> "PPOState":
+        """The same learner with another policy and critic."""
+        return self._replace(params=params)
+
 
 class Samples(NamedTuple):
     """What the epochs go over, computed once per batch; `[T, B, ...]`."""
@@ -115,6 +120,17 @@ class PPO:
         params = {"actor": self.policy.init(actor_key), "critic": self.value.init(critic_key)}
         optimiser = {name: self.optimiser.init(part) for name, part in params.items()}
         return PPOState(params, optimiser, initial_statistics(self._per_agent))
+
+    def start_replay(self) -> None:
+        """None: it learns from each batch once, when it is fresh."""
+
+    def memory(self, *batch: int) -> Memory:
+        """The policy's memory at the start of an episode."""
+        return self.policy.memory(*batch)
+
+    def behaviour(self, state: PPOState, step: Int[Array, ""]) -> Act:
+        """How to play while learning: as ever."""
+        return partial(self.act, state.params)
 
     def act(
         self,

@@ -80,9 +80,15 @@ class Policy:
         self, params: Any, memory: Float[Array, "B N h"], view: View, starts: Bool[Array, "T B"]
     ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
         """log(pi + 1e-10) of every action at every step (the paper's code's form, finite where an action is unavailable)."""
-        starts = jnp.broadcast_to(starts[..., None], view.obs.shape[:-1])
-        memory, logits = _apply(self.module, self.shared, params, (memory, view.obs, starts), in_axes=(-2, -2, -1))
+        memory, logits = self.outputs(params, memory, view.obs, starts)
         return memory, jnp.log(jax.nn.softmax(jnp.where(view.avail, logits, UNAVAILABLE)) + 1e-10)
+
+    def outputs(
+        self, params: Any, memory: Float[Array, "B N h"], obs: Float[Array, "T B N O"], starts: Bool[Array, "T B"]
+    ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
+        """What the network says of every action at every step: logits of a policy, or values of a Q-learner."""
+        starts = jnp.broadcast_to(starts[..., None], obs.shape[:-1])
+        return _apply(self.module, self.shared, params, (memory, obs, starts), in_axes=(-2, -2, -1))
 
 
 @dataclass(frozen=True)

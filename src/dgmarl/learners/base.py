@@ -1,0 +1,41 @@
+"""What the training loop asks of a learner."""
+
+from typing import Any, Protocol
+
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
+
+from dgmarl.envs.base import View
+from dgmarl.learners.replay import Replay
+from dgmarl.rollout import Act, Memory
+
+
+class Learner(Protocol):
+    """Pure functions of a state whose `params` are what plays, and which can be given others: `with_params`."""
+
+    def init(self, key: PRNGKeyArray) -> Any:
+        """The state before anything is learned."""
+        ...
+
+    def start_replay(self) -> Replay | None:
+        """Where to keep episodes that are learned from again; None for a learner that looks at a batch once."""
+        ...
+
+    def memory(self, *batch: int) -> Memory:
+        """What agents remember at the start of an episode."""
+        ...
+
+    def behaviour(self, state: Any, step: Int[Array, ""], /) -> Act:
+        """How to play while learning, after so many environment steps."""
+        ...
+
+    def act(
+        self, params: Any, key: PRNGKeyArray, view: View, memory: Memory, starts: Bool[Array, "B"], greedy: bool = False
+    ) -> tuple[Array, Array, Memory]:
+        """How to play when it counts: actions, their log probabilities, and the memory after."""
+        ...
+
+    def learn(
+        self, state: Any, experience: Any, graph: Bool[Array, "T B N N"] | None, key: PRNGKeyArray, /
+    ) -> tuple[Any, dict[str, Array]]:
+        """The state after one iteration's updates, and metrics. experience: the replay, or without one the batch."""
+        ...

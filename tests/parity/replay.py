@@ -1,4 +1,4 @@
-"""Replay recordings of the original code and compare: `python tests/parity/replay.py lbf|star-spread|gae FILE...`.
+"""Replay recordings of the original code and compare: `python tests/parity/replay.py lbf|smaclite|star-spread|gae FILE...`.
 
 Each recorded state is injected, the recorded action taken, and everything that follows compared. The last line is
 `<n> transitions, <m> mismatches`; the exit code is 1 if anything differs, 2 if a file cannot be read.
@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 KINDS = {
     "lbf": ("replay_lbf", "transitions"),
+    "smaclite": ("replay_smaclite", "transitions"),
     "star-spread": ("replay_star_spread", "transitions"),
     "gae": ("replay_gae", "cases"),
 }

@@ -1,0 +1,121 @@
+"""Collision avoidance: from the velocities units would like to those they take.
+
+Only units that want to move and have something in their way need more than their wish. They are queued over all battles and
+served `lanes` at a time, so the dear part costs what it must. Arrays outside the queue are `[U, B]`, in it `[..., L]`.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from .batch import first_least
+from .linear_programs import solve, within_speed
+from .obstacles import Body, cell_of, no_lines, put, unit_line, wall_lines
+from .plane import Lines, Vector, choose
+from .roster import Roster
+from .types import State
+
+# What a unit keeps clear of at most: 7 others and 6 walls were the most ever met in the original.
+MOST_NEIGHBOURS = 10
+MOST_WALLS = 8
+LANES = 4096
+
+
+def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Float[Array, "U 2 B"]:
+    """The velocities taken. Who wants to stand still does so, whatever comes."""
+    n_units, n_battles = state.hp.shape
+    wish = Vector(preferred[:, 0], preferred[:, 1])
+    speed = jnp.broadcast_to(roster.speed[:, None], state.hp.shape)
+    free = within_speed(wish, speed)
+    moves = (wish.x != 0) | (wish.y != 0)
+    queued = moves & (_has_neighbours(roster, state) | _near_walls(roster, state))
+    n_lanes = min(LANES, n_units * n_battles)
+    order, place = _queue(queued.reshape(-1), n_lanes)
+    serve = partial(_serve, roster, state, wish)
+
+    def chunk(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        served, found = carry
+        velocity = serve(lax.dynamic_slice(order, (served,), (n_lanes,)))
+        return served + n_lanes, lax.dynamic_update_slice(found, jnp.stack([velocity.x, velocity.y]), (0, served))
+
+    total = queued.sum()
+    start = (jnp.int32(0), jnp.zeros((2, order.shape[0])))
+    _, found = lax.while_loop(lambda carry: carry[0] < total, chunk, start)
+    answer = found[:, place].reshape(2, n_units, n_battles)
+    taken = choose(queued, Vector(answer[0], answer[1]), choose(moves, free, Vector(0.0, 0.0)))
+    return jnp.stack([taken.x, taken.y], axis=1)
+
+
+def _queue(waits: Bool[Array, "M"], n_lanes: int) -> tuple[Int[Array, "M+"], Int[Array, "M"]]:
+    """Who is served at each place of the queue, filled up to whole chunks, and the place of each in the queue."""
+    n = waits.shape[0]
+    place = jnp.cumsum(waits) - 1
+    order = jnp.zeros(-(-n // n_lanes) * n_lanes, jnp.int32)
+    order = order.at[jnp.where(waits, place, order.shape[0])].set(jnp.arange(n, dtype=jnp.int32), mode="drop")
+    return order, jnp.maximum(place, 0)
+
+
+def _sight(roster: Roster) -> Float[Array, "U"]:
+    """Squared distance below which others are noticed: so short that equal discs do so only when they overlap."""
+    return (roster.radius + roster.largest_radius) ** 2
+
+
+def _has_neighbours(roster: Roster, state: State) -> Bool[Array, "U B"]:
+    x, y = state.position[:, 0], state.position[:, 1]
+    squared = (x[:, None] - x) ** 2 + (y[:, None] - y) ** 2
+    same_plane = (roster.is_air[:, None] == roster.is_air) & ~jnp.eye(roster.n_units, dtype=bool)
+    near = (squared < _sight(roster)[:, None, None]) & same_plane[..., None] & state.in_play
+    return near.any(1)
+
+
+def _near_walls(roster: Roster, state: State) -> Bool[Array, "U B"]:
+    some_near = jnp.asarray((roster.walls_near_cells >= 0).any(1))
+    return some_near[cell_of(Vector(state.position[:, 0], state.position[:, 1]))] & ~roster.is_air[:, None]
+
+
+def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) -> Vector:
+    """The velocities of some units, given by their place in `[U, B]` read as one row."""
+    n_battles = state.hp.shape[-1]
+    unit, battle = lane // n_battles, lane % n_battles
+
+    def body(unit: Int[Array, "L"]) -> Body:
+        position, velocity = (values[unit, :, battle].T for values in (state.position, state.velocity))
+        return Body(Vector(*position), Vector(*velocity), jnp.asarray(roster.radius)[unit])
+
+    me, speed, own_wish = body(unit), jnp.asarray(roster.speed)[unit], jax.tree.map(lambda part: part[unit, battle], wish)
+    n_walls = min(MOST_WALLS, roster.walls_near_cells.shape[1])
+    n_others = min(MOST_NEIGHBOURS, roster.n_units - 1)
+    lines = no_lines(n_walls + n_others, len(lane))
+    on_ground = ~jnp.asarray(roster.is_air)[unit]
+    lines = wall_lines(roster.walls, roster.walls_near_cells, lines, n_walls, me, speed, on_ground)
+
+    squared = _neighbours(roster, state, me, unit, battle)
+
+    def some_left(carry: tuple[Array, Array, Lines]) -> Array:
+        place, left, _ = carry
+        return (place < n_walls + n_others) & (left < jnp.inf).any()
+
+    def trip(carry: tuple[Array, Array, Lines]) -> tuple[Array, Array, Lines]:
+        place, left, lines = carry
+        least, who = first_least(left, axis=0)
+        stands = (wish.x[who, battle] == 0) & (wish.y[who, battle] == 0)
+        line = unit_line(me, body(who), stands)
+        line = line._replace(valid=line.valid & (least < jnp.inf))
+        left = jnp.where(jnp.arange(len(left))[:, None] == who, jnp.inf, left)
+        return place + 1, left, put(lines, place, line)
+
+    lines = lax.while_loop(some_left, trip, (jnp.int32(n_walls), squared, lines))[2]
+    return solve(lines, n_walls, own_wish, speed)
+
+
+def _neighbours(roster: Roster, state: State, me: Body, unit: Int[Array, "L"], battle: Int[Array, "L"]) -> Float[Array, "U L"]:
+    """Squared distance to every unit that lane's unit notices, infinite to the others."""
+    x, y = state.position[:, 0][:, battle], state.position[:, 1][:, battle]
+    squared = (x - me.position.x) ** 2 + (y - me.position.y) ** 2
+    same_plane = roster.is_air[:, None] == jnp.asarray(roster.is_air)[unit]
+    is_me = jnp.arange(roster.n_units)[:, None] == unit
+    near = (squared < jnp.asarray(_sight(roster))[unit]) & same_plane & ~is_me & state.in_play[:, battle]
+    return jnp.where(near, squared, jnp.inf)

@@ -1,0 +1,193 @@
+"""The second half of a tick: units move and fire one after the other, in a random order.
+
+Only firing makes the order matter, and few units fire in one tick. So the loop goes over firing units, each battle's in its own
+order; what everybody else does at their turn (timers, growing back) is caught up with just before the next shot, and at the end.
+Arrays carry the battles last, `[U, B]`.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from .roster import Roster
+from .targeting import Intent
+from .types import KILL_REWARD, NOBODY, TICK, State
+
+SHIELD_GROWTH = 2 * TICK
+SHIELD_DELAY = 10.0
+ENERGY_GROWTH = 0.5625 * TICK
+HEAL_PER_TICK = 9 * TICK
+HEAL_PER_ENERGY = 3.0
+ENERGY_FOR_NEW_TARGET = 5.0
+NEVER = jnp.iinfo(jnp.int32).max
+
+
+class Fight(NamedTuple):
+    """What changes while the turns of one tick go round."""
+
+    hp: Float[Array, "U B"]
+    shield: Float[Array, "U B"]
+    shield_cooldown: Float[Array, "U B"]
+    energy: Float[Array, "U B"]
+    heal_reserve: Float[Array, "U B"]
+    target: Int[Array, "U B"]
+    had_turn: Bool[Array, "U B"]
+    """Its turn is over, and timers have run."""
+    lost_turn: Bool[Array, "U B"]
+    """It was dead when its turn came: no movement, no timers, no shot."""
+    reward: Float[Array, "U B"]
+    """What each unit earned."""
+    pending: Int[Array, "U B"]
+    """Turn number of units that still have to fire, else `NEVER`."""
+
+
+def take_turns(
+    roster: Roster, state: State, intent: Intent, velocity: Float[Array, "U 2 B"], turn: Int[Array, "U B"], revive: bool
+) -> tuple[State, Float[Array, "U B"]]:
+    """The state after all turns, and what each unit earned. `turn`: distinct numbers, the lowest goes first."""
+    moved = state.position + velocity * TICK
+    cooldown = jnp.maximum(0.0, state.cooldown - TICK)
+    executes = state.in_play & intent.attacking & (intent.aim != NOBODY)
+    fight = Fight(
+        hp=state.hp,
+        shield=state.shield,
+        shield_cooldown=state.shield_cooldown,
+        # Only its own turn changes a unit's energy, so growth can come first; a lost turn takes it back below.
+        energy=jnp.minimum(roster.max_energy[:, None], state.energy + ENERGY_GROWTH),
+        heal_reserve=state.heal_reserve,
+        target=intent.target,
+        had_turn=~state.in_play,
+        lost_turn=~state.in_play,
+        reward=jnp.zeros_like(state.hp),
+        pending=jnp.where(executes & (cooldown == 0), turn, NEVER),
+    )
+
+    def next_shot(fight: Fight) -> Fight:
+        now = fight.pending.min(0)
+        actor = (fight.pending == now) & (now < NEVER)  # [U, B], at most one per battle
+        fight = _catch_up(roster, fight, turn <= now)
+        fires = actor & (fight.hp > 0)
+        fight = fight._replace(pending=jnp.where(actor, NEVER, fight.pending))
+        victims = _victims(roster, state, moved, fight, intent.aim, fires)
+        if roster.is_healer.any():
+            fight = _heal(roster, state.target, fight, intent.aim, fires & roster.is_healer[:, None], revive)
+        return _hit(roster, fight, victims, fires)
+
+    fight = lax.while_loop(lambda fight: (fight.pending < NEVER).any(), next_shot, fight)
+    fight = _catch_up(roster, fight, jnp.ones_like(fight.had_turn))
+    acted = ~fight.lost_turn
+    fired = acted & executes & (cooldown == 0)
+    after = state._replace(
+        position=jnp.where(acted[:, None], moved, state.position),
+        velocity=jnp.where(state.in_play[:, None], velocity, state.velocity),
+        hp=fight.hp,
+        shield=fight.shield,
+        energy=jnp.where(acted, fight.energy, state.energy),
+        heal_reserve=fight.heal_reserve,
+        cooldown=jnp.where(fired, roster.max_cooldown[:, None], jnp.where(acted, cooldown, state.cooldown)),
+        shield_cooldown=fight.shield_cooldown,
+        target=fight.target,
+        attacking=intent.attacking & ~(acted & executes),
+        in_play=state.in_play & (fight.hp > 0),
+    )
+    return after, fight.reward
+
+
+def _catch_up(roster: Roster, fight: Fight, due: Bool[Array, "U B"]) -> Fight:
+    """Timers and growth of all units whose turn has come by now; the dead lose it."""
+    due &= ~fight.had_turn
+    lives = due & (fight.hp > 0)
+    cooldown = jnp.maximum(0.0, fight.shield_cooldown - TICK)
+    max_shield, max_hp = roster.max_shield[:, None], roster.max_hp[:, None]
+    shield = jnp.where(cooldown == 0, jnp.minimum(max_shield, fight.shield + SHIELD_GROWTH), fight.shield)
+    hp = jnp.minimum(max_hp, fight.hp + (roster.hp_regeneration * TICK)[:, None])
+    return fight._replace(
+        hp=jnp.where(lives, hp, fight.hp),
+        shield=jnp.where(lives, shield, fight.shield),
+        shield_cooldown=jnp.where(lives, cooldown, fight.shield_cooldown),
+        had_turn=fight.had_turn | due,
+        lost_turn=fight.lost_turn | (due & (fight.hp == 0)),
+    )
+
+
+def _victims(
+    roster: Roster, state: State, moved: Array, fight: Fight, aim: Int[Array, "U B"], fires: Bool[Array, "U B"]
+) -> Bool[Array, "U B"]:
+    """Whom the shot of this turn hits: the aim, or everybody of the other side near a unit that blows itself up.
+
+    The blast asks both for where victims stood when the tick began (within the radius widened by that of the largest unit) and
+    for where they stand now (within the radius widened by their own).
+    """
+    units = jnp.arange(roster.n_units)[:, None]
+    hits = fires & ~roster.is_healer[:, None]
+    aim = jnp.where(hits, aim, NOBODY).max(0)
+    victims = units == aim
+    if not roster.blast_radius.any():
+        return victims
+    explodes = fires & (roster.blast_radius > 0)[:, None]
+    centre = jnp.where(explodes[:, None], moved, 0.0).sum(0)
+    radius = jnp.where(explodes, roster.blast_radius[:, None], 0.0).sum(0)
+    now = jnp.where((fight.had_turn & ~fight.lost_turn)[:, None], moved, state.position)
+    other_side = roster.is_ally[:, None] != (explodes & roster.is_ally[:, None]).any(0)
+    was_near = _within(state.position, centre, radius + roster.largest_radius)
+    is_near = _within(now, centre, radius + roster.radius[:, None])
+    return jnp.where(explodes.any(0), state.in_play & other_side & was_near & is_near, victims)
+
+
+def _within(position: Float[Array, "U 2 B"], centre: Float[Array, "2 B"], distance: Array) -> Bool[Array, "U B"]:
+    return ((position - centre) ** 2).sum(1) <= distance**2
+
+
+def _hit(roster: Roster, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Array, "U B"]) -> Fight:
+    """A volley on all victims. Armour softens only what reaches hit points; the kill bonus is paid for enemies."""
+    damage = jnp.einsum("uv,ub->vb", roster.damage, fires.astype(jnp.float32), precision="highest")
+    attacks = jnp.where(fires, roster.attacks[:, None], 0).max(0)
+    hp, shield, shield_cooldown, earned = fight.hp, fight.shield, fight.shield_cooldown, jnp.zeros_like(fight.hp)
+    for blow in range(int(roster.attacks.max())):
+        struck = victims & (hp > 0) & (blow < attacks)
+        shield_cooldown = jnp.where(struck & (roster.max_shield[:, None] > 0), SHIELD_DELAY, shield_cooldown)
+        absorbed = jnp.where(struck, jnp.minimum(damage, shield), 0.0)
+        taken = jnp.where(struck, jnp.clip(damage - absorbed - roster.armor[:, None], 0.0, hp), 0.0)
+        shield, hp = shield - absorbed, hp - taken
+        earned += absorbed + taken + jnp.where(struck & (hp == 0), KILL_REWARD, 0.0)
+    paid = jnp.where(roster.is_ally[:, None], 0.0, earned).sum(0)
+    reward = fight.reward + jnp.where(fires, paid, 0.0)
+    if roster.blast_radius.any():
+        explodes = fires & (roster.blast_radius > 0)[:, None]
+        reward += jnp.where(explodes & ~roster.is_ally[:, None], fight.hp, 0.0)
+        hp = jnp.where(explodes, 0.0, hp)
+    return fight._replace(hp=hp, shield=shield, shield_cooldown=shield_cooldown, reward=reward)
+
+
+def _heal(
+    roster: Roster, target_before: Int[Array, "U B"], fight: Fight, aim: Int[Array, "U B"], heals: Bool[Array, "U B"], revive: bool
+) -> Fight:
+    """The healer of this turn gives its aim what it lacks, at most `HEAL_PER_TICK`, and pays with energy.
+
+    It lets go of an aim in full health, and of a new one if it has too little energy to start. Without `revive` it cannot
+    bring back the dead.
+    """
+    units = jnp.arange(roster.n_units)[:, None]
+    patient = units == jnp.where(heals, aim, NOBODY).max(0)
+
+    def of(who: Bool[Array, "U B"], values: Array) -> Array:
+        return jnp.where(who, values, 0).sum(0)
+
+    energy, reserve = of(heals, fight.energy), of(heals, fight.heal_reserve)
+    hp, max_hp = of(patient, fight.hp), of(patient, roster.max_hp[:, None])
+    is_new = of(heals, target_before) != of(heals, fight.target)
+    lets_go = heals.any(0) & ((is_new & (energy < ENERGY_FOR_NEW_TARGET)) | (hp == max_hp))
+    wanted = jnp.where(lets_go, 0.0, jnp.minimum(max_hp - hp, HEAL_PER_TICK))
+    if not revive:
+        wanted = jnp.where(hp > 0, wanted, 0.0)
+    spent = jnp.where(reserve < wanted, jnp.minimum(1.0, energy), 0.0)
+    reserve += HEAL_PER_ENERGY * spent
+    given = jnp.minimum(wanted, reserve)
+    return fight._replace(
+        hp=jnp.where(patient, fight.hp + given, fight.hp),
+        energy=jnp.where(heals, energy - spent, fight.energy),
+        heal_reserve=jnp.where(heals, reserve - given, fight.heal_reserve),
+        target=jnp.where(heals & lets_go, NOBODY, fight.target),
+    )

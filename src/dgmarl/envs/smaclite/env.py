@@ -1,0 +1,162 @@
+"""SMAClite as an `Environment`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from dgmarl.envs.base import Environment, EnvSpec, Outcome, View
+
+from . import observe
+from .draw import draw
+from .rewards import rewards
+from .roster import Roster, make_roster
+from .scenarios import Scenario
+from .simulation import Ticks, make_simulation
+from .types import (
+    DIRECTIONS,
+    FIRST_TARGET,
+    MOVE_LENGTH,
+    NOBODY,
+    NORTH,
+    STOP,
+    TICKS_PER_STEP,
+    WEST,
+    Command,
+    SmacliteConfig,
+    State,
+)
+
+
+class Smaclite(Environment[State]):
+    """Small battles: allies learn, enemies follow a script; the rules of the original, tick for tick.
+
+    Every episode starts alike. The order in which units act within a tick is the only chance there is.
+    """
+
+    def __init__(self, scenario: Scenario, config: SmacliteConfig | None = None):
+        self.config = config = SmacliteConfig() if config is None else config
+        self.roster = roster = make_roster(scenario)
+        self.simulate = make_simulation(roster, config.revive)
+        self.spec = EnvSpec(
+            name=f"smaclite/{scenario.name}",
+            n_agents=roster.n_allies,
+            n_actions=roster.n_actions,
+            obs_size=observe.observation_size(roster),
+            state_size=observe.state_size(roster),
+            horizon=config.horizon,
+        )
+
+    def reset(self, key: PRNGKeyArray) -> tuple[State, View]:
+        """Everybody at their place, in full health."""
+        state = first_state(self.roster)
+        return state, self.view(state)
+
+    def step(
+        self, key: PRNGKeyArray, state: State, action: Int[Array, "N"], order: Int[Array, "8 U"] | None = None
+    ) -> tuple[State, View, Outcome]:
+        """Commands to the allies, then eight ticks. An action that is not available counts as stop.
+
+        order: for each tick the units in the order in which they act, instead of one drawn with `key`; those out of play are
+        skipped wherever they stand.
+        """
+        after, ticks = self.play(key, state, action, order)
+        won = ~after.in_play[self.roster.n_allies :].any()
+        reward = rewards(self.roster, self.config.reward, ticks, won)
+        return after, self.view(after), self._outcome(after, reward, won)
+
+    def play(
+        self, key: PRNGKeyArray, state: State, action: Int[Array, "N"], order: Int[Array, "8 U"] | None = None
+    ) -> tuple[State, Ticks]:
+        """The dynamics of `step` alone: the state after it, and what every unit earned in each tick."""
+        n_units = self.roster.n_units
+        if jnp.shape(action) != (self.roster.n_allies,):
+            raise ValueError(f"action must have shape ({self.roster.n_allies},), not {jnp.shape(action)}.")
+        if order is not None and jnp.shape(order) != (TICKS_PER_STEP, n_units):
+            raise ValueError(f"order must have shape ({TICKS_PER_STEP}, {n_units}), not {jnp.shape(order)}.")
+        turns = random_turns(key, n_units) if order is None else jnp.argsort(jnp.asarray(order, jnp.int32), axis=1)
+        action = jnp.asarray(action, jnp.int32)
+        after, ticks = self.simulate(state, give_commands(self.roster, state, action), turns)
+        return after._replace(last_action=action, time=state.time + 1), ticks
+
+    def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
+        """Who is near whom: see `observe.oracle_graph` for both rules."""
+        return observe.oracle_graph(self.roster, self.config, state)
+
+    def local_state(self, state: State) -> Float[Array, "N 12"]:
+        """Place, velocity, health and timers of each agent: see `observe.local_state`."""
+        return observe.local_state(self.roster, state)
+
+    def draw(self, state: State, graph: Any = None) -> str:
+        """The battlefield, with an arrow from source to target for each edge of `graph`."""
+        return draw(self.roster, self.config, state, graph)
+
+    def view(self, state: State) -> View:
+        """What the learner sees of a state."""
+        avail = observe.available_actions(self.roster, state)
+        return View(
+            obs=observe.observe(self.roster, self.config, state, avail),
+            state=observe.central_state(self.roster, state),
+            avail=avail,
+            alive=state.in_play[: self.roster.n_allies],
+        )
+
+    def _outcome(self, after: State, reward: Float[Array, "N"], won: Bool[Array, ""]) -> Outcome:
+        n = self.roster.n_allies
+        over = won | ~after.in_play[:n].any()
+        return Outcome(
+            reward=reward,
+            terminated=over,
+            truncated=(after.time >= self.config.horizon) & ~over,
+            info={
+                "battle_won": won,
+                "allies_left": after.in_play[:n].sum(),
+                "enemies_left": after.in_play[n:].sum(),
+            },
+        )
+
+
+def first_state(roster: Roster) -> State:
+    """The state every battle starts from."""
+    n_units = roster.n_units
+    return State(
+        position=jnp.asarray(roster.position),
+        velocity=jnp.zeros((n_units, 2)),
+        hp=jnp.asarray(roster.max_hp),
+        shield=jnp.asarray(roster.max_shield),
+        energy=jnp.asarray(roster.starting_energy),
+        heal_reserve=jnp.zeros(n_units),
+        cooldown=jnp.zeros(n_units),
+        shield_cooldown=jnp.zeros(n_units),
+        target=jnp.full(n_units, NOBODY),
+        attacking=jnp.zeros(n_units, bool),
+        in_play=jnp.ones(n_units, bool),
+        last_action=jnp.full(roster.n_allies, NOBODY),
+        time=jnp.int32(0),
+    )
+
+
+def give_commands(roster: Roster, state: State, action: Int[Array, "N"]) -> Command:
+    """What each action orders; actions that are not available order a stop."""
+    n = roster.n_allies
+    possible = jnp.take_along_axis(observe.available_actions(roster, state), action[:, None], axis=1)[:, 0]
+    action = jnp.where(possible, action, STOP)
+    moves = (action >= NORTH) & (action <= WEST)
+    direction = jnp.array(DIRECTIONS, jnp.float32)[jnp.clip(action - NORTH, 0, WEST - NORTH)]
+    first_unit = jnp.where(roster.is_healer[:n], 0, n)
+    return Command(
+        aim=jnp.where(action >= FIRST_TARGET, action - FIRST_TARGET + first_unit, NOBODY),
+        moves=moves,
+        goal=state.position[:n] + MOVE_LENGTH * direction,
+    )
+
+
+def random_turns(key: PRNGKeyArray, n_units: int) -> Int[Array, "8 U"]:
+    """A uniform order for each tick, as numbers of which the lowest goes first.
+
+    Random words whose lowest bits are the unit's index: distinct, and as good as uniform (25 random bits for 64 units).
+    """
+    bits = max(1, (n_units - 1).bit_length())
+    words = jax.random.bits(key, (TICKS_PER_STEP, n_units), jnp.uint32) >> 1
+    return ((words >> bits << bits) | jnp.arange(n_units, dtype=jnp.uint32)).astype(jnp.int32)

@@ -1,0 +1,186 @@
+"""What is in a unit's way: half-planes of velocities that keep clear of walls and of other units within one second (ORCA).
+
+A lane is one unit that wants to move; arrays are `[..., L]`. Lines are built nearest first, one per trip and lane, until no lane
+has anything left in its way. The derivation is in van den Berg et al., "Reciprocal n-body collision avoidance"; the deviations
+of the original game (full responsibility beside those who stand still, a short look around) are marked.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from .batch import first_least
+from .plane import Lines, Vector, choose
+from .terrain import RIM, SIZE, Walls
+from .types import TICK
+
+EPSILON = 1e-5
+
+
+class Body(NamedTuple):
+    """What avoidance asks about a unit."""
+
+    position: Vector
+    velocity: Vector
+    radius: Float[Array, "L"]
+
+
+def no_lines(n_lines: int, n_lanes: int) -> Lines:
+    """Room for lines, none of which is there yet."""
+    zero = jnp.zeros((n_lines, n_lanes))
+    return Lines(Vector(zero, zero), Vector(zero, zero), jnp.zeros((n_lines, n_lanes), bool))
+
+
+def put(lines: Lines, place: Int[Array, ""], line: Lines) -> Lines:
+    """The lines with one more per lane, at `place`."""
+    return jax.tree.map(lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, place, 0), lines, line)
+
+
+def cell_of(position: Vector) -> Int[Array, "L"]:
+    """The number of the cell under a point in the table of near walls."""
+    x, y = (jnp.clip(jnp.floor(part).astype(jnp.int32) + RIM, 0, SIZE + 2 * RIM - 1) for part in (position.x, position.y))
+    return y * (SIZE + 2 * RIM) + x
+
+
+def wall_lines(
+    walls: Walls, near_cells: Array, lines: Lines, n_walls: int, me: Body, speed: Float[Array, "L"], minds: Bool[Array, "L"]
+) -> Lines:
+    """Lines of the walls around each lane into the first `n_walls` places, for lanes that mind walls.
+
+    A wall that earlier lines already keep one clear of gives none.
+    """
+    edge = jnp.moveaxis(jnp.asarray(near_cells)[cell_of(me.position)], -1, 0)  # [C, L]
+    start, end = (Vector(jnp.asarray(ends)[edge, 0], jnp.asarray(ends)[edge, 1]) for ends in (walls.start, walls.end))
+    start, end = start - me.position, end - me.position  # as seen from the unit
+    along = end - start
+    distance = _squared_distance(start, along)
+    matters = minds & (edge >= 0) & (start.det(along) < 0) & (distance < (speed + me.radius) ** 2)
+
+    def some_left(carry: tuple[Array, Array, Lines]) -> Array:
+        place, left, _ = carry
+        return (place < n_walls) & (left < jnp.inf).any()
+
+    def trip(carry: tuple[Array, Array, Lines]) -> tuple[Array, Array, Lines]:
+        place, left, lines = carry
+        least, which = first_least(left, axis=0)
+        chosen = jnp.arange(len(left))[:, None] == which
+        a, b = jax.tree.map(lambda values: jnp.where(chosen, values, 0.0).sum(0), (start, end))
+        line = _wall_line(a, b, me)
+        line = line._replace(valid=line.valid & (least < jnp.inf))
+        clear = [(ends - line.point).det(line.direction) - me.radius >= -EPSILON for ends in (start, end)]
+        covered = line.valid & clear[0] & clear[1]
+        return place + 1, jnp.where(chosen | covered, jnp.inf, left), put(lines, place, line)
+
+    return lax.while_loop(some_left, trip, (jnp.int32(0), jnp.where(matters, distance, jnp.inf), lines))[2]
+
+
+def _squared_distance(start: Vector, along: Vector) -> Array:
+    """From the origin to the segment from `start` along `along`."""
+    squared = along.dot(along)
+    share = jnp.clip(-start.dot(along) / jnp.where(squared > 0, squared, 1.0), 0.0, 1.0)
+    foot = start + along * share
+    return foot.dot(foot)
+
+
+def _wall_line(a: Vector, b: Vector, me: Body) -> Lines:
+    """The line of the wall from a to b, both seen from the unit; not valid where the wall's neighbours take care of it.
+
+    Walls are sides of rectangles, so the wall that ends at a comes from the right, the one that starts at b goes to the left.
+    """
+    radius, velocity = me.radius, me.velocity
+    squared_radius = radius**2
+    along = b - a
+    direction = along.unit()
+    squared_a, squared_b = a.dot(a), b.dot(b)
+    foot = -a.dot(along) / jnp.where(along.dot(along) > 0, along.dot(along), 1.0)
+    off_line = a + along * foot
+    near_line = off_line.dot(off_line) <= squared_radius
+    touches_a = (foot < 0) & (squared_a <= squared_radius)
+    touches_b = (foot > 1) & (squared_b <= squared_radius)
+    touches = (foot >= 0) & (foot < 1) & near_line
+    zero = a * 0.0
+    only_a, only_b = (foot < 0) & near_line, (foot > 1) & near_line
+    approach = _approach(a, b, direction, only_a, only_b, radius, velocity)
+
+    in_contact = touches_a | touches_b | touches
+    contact = choose(touches_a, a.left().unit(), choose(touches_b, b.left().unit(), -direction))
+    contact_counts = ~touches_b | (b.det(direction.left()) >= 0)
+    return Lines(
+        point=choose(in_contact, zero, approach.point),
+        direction=choose(in_contact, contact, approach.direction),
+        valid=jnp.where(in_contact, contact_counts, approach.valid),
+    )
+
+
+def _approach(
+    a: Vector, b: Vector, direction: Vector, only_a: Array, only_b: Array, radius: Array, velocity: Vector
+) -> Lines:
+    """The line towards a wall that is not touched: along the round ends or the straight front of the velocities that hit it
+    within a second, or along one of the two legs beyond. Seen at a slant (`only_a`, `only_b`) the wall is just that corner."""
+    a, b = choose(only_b, b, a), choose(only_a, a, b)
+    one_corner = only_a | only_b
+    left_leg = _leg(a, radius, 1.0)
+    right_leg = _leg(b, radius, -1.0)
+    # A leg that points into a neighbouring wall is replaced by it, and the line is then left to that wall.
+    left_wall = choose(only_b, -direction, direction.left())
+    right_wall = choose(only_a, direction, direction.left())
+    foreign_left, foreign_right = left_leg.det(left_wall) >= 0, right_leg.det(right_wall) <= 0
+    left_leg, right_leg = choose(foreign_left, left_wall, left_leg), choose(foreign_right, right_wall, right_leg)
+
+    front = b - a
+    share = jnp.where(one_corner, 0.5, (velocity - a).dot(front) / jnp.where(one_corner, 1.0, front.dot(front)))
+    along_left, along_right = (velocity - a).dot(left_leg), (velocity - b).dot(right_leg)
+    round_a = ((share < 0) & (along_left < 0)) | (one_corner & (along_left < 0) & (along_right < 0))
+    round_b = (share > 1) & (along_right < 0)
+    from_a, from_b = (velocity - a).unit(), (velocity - b).unit()
+
+    def squared(gap: Vector, off: Array) -> Array:
+        return jnp.where(off, jnp.inf, gap.dot(gap))
+
+    to_front = squared(velocity - (a + front * share), (share < 0) | (share > 1) | one_corner)
+    to_left = squared(velocity - (a + left_leg * along_left), along_left < 0)
+    to_right = squared(velocity - (b + right_leg * along_right), along_right < 0)
+    at_front = (to_front <= to_left) & (to_front <= to_right)
+    at_left = ~at_front & (to_left <= to_right)
+    straight = choose(at_front, -direction, choose(at_left, left_leg, -right_leg))
+    corner = choose(at_front | at_left, a, b)
+    is_round = round_a | round_b
+    return Lines(
+        point=choose(round_a, a + from_a * radius, choose(round_b, b + from_b * radius, corner + straight.left() * radius)),
+        direction=choose(round_a, from_a.right(), choose(round_b, from_b.right(), straight)),
+        valid=is_round | at_front | jnp.where(at_left, ~foreign_left, ~foreign_right),
+    )
+
+
+def _leg(corner: Vector, radius: Array, side: float) -> Vector:
+    """The tangent from the origin to the circle around a corner, to its left (side 1) or right (-1)."""
+    squared = corner.dot(corner)
+    reach = jnp.sqrt(jnp.maximum(squared - radius**2, 0.0))
+    tangent = corner * reach + corner.left() * (side * radius)
+    return tangent * (1.0 / jnp.where(squared > 0, squared, 1.0))
+
+
+def unit_line(me: Body, other: Body, other_stands: Bool[Array, "L"]) -> Lines:
+    """The line that shares avoiding a collision within a second (within a tick if they touch) with another unit.
+
+    Each takes half of it; a unit that stands still takes none, so the other takes all, unlike in the textbook.
+    """
+    gap, velocity = other.position - me.position, me.velocity - other.velocity
+    radius = me.radius + other.radius
+    squared = gap.dot(gap)
+    touch = squared <= radius**2
+    horizon = jnp.where(touch, 1 / TICK, 1.0)
+    beyond = velocity - gap * horizon
+    ahead = beyond.dot(gap)
+    is_round = touch | ((ahead < 0) & (ahead**2 > radius**2 * beyond.dot(beyond)))
+    outwards = beyond.unit()
+    push_round = outwards * (radius * horizon - beyond.length())
+    left = gap.det(beyond) > 0
+    leg = choose(left, _leg(gap, radius, 1.0), -_leg(gap, radius, -1.0))
+    direction = choose(is_round, outwards.right(), leg)
+    push = choose(is_round, push_round, leg * velocity.dot(leg) - velocity)
+    share = jnp.where(other_stands, 1.0, 0.5)
+    return Lines(me.velocity + push * share, direction, ~is_round | (beyond.dot(beyond) > 0))

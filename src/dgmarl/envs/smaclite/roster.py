@@ -1,0 +1,153 @@
+"""A scenario as arrays: one row per unit, allies first, and tables over pairs of units."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .scenarios import ALLY, Scenario, expanded, places
+from .terrain import Walls, terrain_tables
+from .types import FIRST_TARGET, KILL_REWARD, REWARD_SCALE, WIN_REWARD
+
+
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """Everything about a scenario that never changes in a battle. `U` units are `N` allies, then enemies."""
+
+    name: str
+    n_allies: int
+    n_enemies: int
+    type_names: tuple[str, ...]
+    """[U]"""
+    creation: np.ndarray
+    """[U] place in the order of creation, over both sides."""
+    position: np.ndarray
+    """[U, 2] at the start."""
+    attack_point: np.ndarray
+    """[2]"""
+    is_ally: np.ndarray
+    is_healer: np.ndarray
+    is_air: np.ndarray
+    radius: np.ndarray
+    speed: np.ndarray
+    max_hp: np.ndarray
+    max_shield: np.ndarray
+    max_energy: np.ndarray
+    starting_energy: np.ndarray
+    max_cooldown: np.ndarray
+    hp_regeneration: np.ndarray
+    armor: np.ndarray
+    attacks: np.ndarray
+    scan_range: np.ndarray
+    blast_radius: np.ndarray
+    damage: np.ndarray
+    """[U, U] of one hit, row = attacker."""
+    can_hit: np.ndarray
+    """[U, U] the column's plane is one the row can hit or heal."""
+    reach: np.ndarray
+    """[U, U] distance of centres up to which the row's weapon reaches the column."""
+    one_hot: np.ndarray
+    """[U, types] zero columns if each side has a single type."""
+    walkable: np.ndarray
+    """[y, x]"""
+    walls: Walls
+    walls_near_cells: np.ndarray
+
+    @property
+    def n_units(self) -> int:
+        """U."""
+        return self.n_allies + self.n_enemies
+
+    @property
+    def largest_radius(self) -> float:
+        """Of any unit in either plane: the original widens its searches by it."""
+        return float(self.radius.max())
+
+    @property
+    def n_targets(self) -> int:
+        """How many target actions there are: one per enemy, and enough for a healer to name every ally it can heal."""
+        heals = self.is_healer[: self.n_allies]
+        return max(self.n_enemies, int(np.flatnonzero(~heals)[-1]) + 1) if heals.any() else self.n_enemies
+
+    @property
+    def n_actions(self) -> int:
+        """No-op, stop, four moves, targets."""
+        return FIRST_TARGET + self.n_targets
+
+    @property
+    def allies_have_shields(self) -> bool:
+        """Whether shields of allies are observed."""
+        return bool(self.max_shield[: self.n_allies].any())
+
+    @property
+    def enemies_have_shields(self) -> bool:
+        """Whether shields of enemies are observed."""
+        return bool(self.max_shield[self.n_allies :].any())
+
+    @property
+    def max_reward(self) -> float:
+        """Raw reward of killing every enemy once."""
+        enemies = slice(self.n_allies, None)
+        return float(KILL_REWARD * self.n_enemies + WIN_REWARD + (self.max_hp[enemies] + self.max_shield[enemies]).sum())
+
+    @property
+    def reward_scale(self) -> float:
+        """What a raw reward is multiplied by."""
+        return REWARD_SCALE / self.max_reward
+
+
+def make_roster(scenario: Scenario) -> Roster:
+    """The arrays of a scenario."""
+    names = [name for group in scenario.groups for name in expanded(group)]
+    sides, position = places(scenario)
+    allies = np.array([side == ALLY for side in sides])
+    creation = np.concatenate([np.flatnonzero(allies), np.flatnonzero(~allies)])
+    names = [names[k] for k in creation]
+    types = [scenario.known_types[name] for name in names]
+    radius = np.array([kind.radius for kind in types])
+    attack_range = np.array([kind.attack_range for kind in types])
+    ground_reach = max((kind.speed + kind.radius for kind in types if kind.plane == "ground"), default=0.0)
+    free, edges, near = terrain_tables(scenario.rows, ground_reach)
+    return Roster(
+        name=scenario.name,
+        n_allies=int(allies.sum()),
+        n_enemies=int((~allies).sum()),
+        type_names=tuple(names),
+        creation=creation.astype(np.int32),
+        position=position[creation],
+        attack_point=np.array(scenario.attack_point, np.float32),
+        is_ally=allies[creation],
+        is_healer=np.array([kind.healer for kind in types]),
+        is_air=np.array([kind.plane == "air" for kind in types]),
+        attacks=np.array([kind.attacks for kind in types], np.int32),
+        damage=np.array([[one.damage_to(other) for other in types] for one in types], np.float32),
+        can_hit=np.array([[other.plane in one.hits for other in types] for one in types]),
+        reach=(attack_range[:, None] + radius + radius[:, None]).astype(np.float32),
+        one_hot=_one_hot(names, int(allies.sum())),
+        walkable=free,
+        walls=edges,
+        walls_near_cells=near,
+        radius=radius.astype(np.float32),
+        **{name: np.array([getattr(kind, field) for kind in types], np.float32) for name, field in _FIELDS.items()},
+    )
+
+
+_FIELDS = {
+    "speed": "speed",
+    "max_hp": "hp",
+    "max_shield": "shield",
+    "max_energy": "energy",
+    "starting_energy": "starting_energy",
+    "max_cooldown": "cooldown",
+    "hp_regeneration": "hp_regeneration",
+    "armor": "armor",
+    "scan_range": "scan_range",
+    "blast_radius": "blast_radius",
+}
+
+
+def _one_hot(names: list[str], n_allies: int) -> np.ndarray:
+    """The type of each unit, in alphabetical order; nothing where each side has one type only."""
+    if len(set(names[:n_allies])) == 1 and len(set(names[n_allies:])) == 1:
+        return np.zeros((len(names), 0), np.float32)
+    kinds = sorted(set(names))
+    return (np.array(names)[:, None] == np.array(kinds)).astype(np.float32)

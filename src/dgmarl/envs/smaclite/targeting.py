@@ -1,0 +1,168 @@
+"""Who aims at whom, and where everybody would like to go: the first half of a tick.
+
+Allies follow their commands. Enemies walk to the attack point and shoot what they see: healers first, then the nearest.
+Arrays carry the battles last, `[U, B]`.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .batch import first_least, pick
+from .roster import Roster
+from .types import NOBODY, Command, State
+
+# The key of an ally that is known only because it targets the enemy: behind everything that is seen.
+FAR = 2e9
+
+
+class Intent(NamedTuple):
+    """What every unit is up to in this tick."""
+
+    target: Int[Array, "U B"]
+    aim: Int[Array, "U B"]
+    """Whom it fires at if it can: for allies the commanded unit, fallen or not, for enemies their target."""
+    attacking: Bool[Array, "U B"]
+    preferred: Float[Array, "U 2 B"]
+    """Velocity it would take if nobody were in the way."""
+
+
+def intend(roster: Roster, state: State, command: Command) -> Intent:
+    """Targets and preferred velocities of all units."""
+    n = roster.n_allies
+    cleaned = keep_targets(roster, state, command)
+    distance = _distance(state.position[n:, None], state.position[None, :n])  # [enemy, ally, B]
+    enemy_target = _enemy_targets(roster, state, cleaned, distance)
+    target = jnp.concatenate([cleaned[:n], enemy_target])
+    aim = jnp.concatenate([command.aim, enemy_target])
+    in_reach = _in_reach(roster, state.position, jnp.arange(roster.n_units), aim)
+    fires = (aim != NOBODY) & in_reach & jnp.asarray(roster.can_hit)[jnp.arange(roster.n_units)[:, None], aim]
+    speed = _speeds(roster, state, cleaned)
+    preferred = jnp.where(fires[:, None], 0.0, _towards(roster, state, command, aim, speed))
+    attacking = state.attacking | (fires & state.in_play)
+    return Intent(target, aim, attacking, jnp.where(state.in_play[:, None], preferred, 0.0))
+
+
+def keep_targets(roster: Roster, state: State, command: Command) -> Int[Array, "U B"]:
+    """Targets after the clean-up at the start of a tick.
+
+    An ally has the unit it was told to attack, while that has hit points. An enemy keeps a target that is in reach, or that
+    targets it. It sees the targets of allies created before it as they are now, of the others as they were a tick ago.
+    """
+    n = roster.n_allies
+    ally_target = jnp.where(pick(state.hp, command.aim) > 0, command.aim, NOBODY)
+    old = state.target[n:]
+    enemies = jnp.arange(n, roster.n_units)
+    now = jnp.concatenate([ally_target, old])
+    seen_now = jnp.asarray(roster.creation)[old] < roster.creation[n:, None]
+    targets_me = jnp.where(seen_now, pick(now, old), pick(state.target, old)) == enemies[:, None]
+    keeps = (pick(state.hp, old) > 0) & (targets_me | _in_reach(roster, state.position, enemies, old))
+    return jnp.concatenate([ally_target, jnp.where((old != NOBODY) & keeps, old, NOBODY)])
+
+
+def _enemy_targets(roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]) -> Array:
+    """Damage dealers without a target pick one; while an allied healer is in play, those that aim at others pick anew."""
+    n = roster.n_allies
+    old = cleaned[n:]
+    listed, seen, targets_me = _candidates(roster, state, cleaned, distance)
+    picked = _first_choice(roster, jnp.where(seen, distance, jnp.where(listed & targets_me, FAR, jnp.inf)))
+    target = jnp.where(old == NOBODY, picked, old)
+    if roster.is_healer[:n].any():
+        healer_in_play = (state.in_play[:n] & roster.is_healer[:n, None]).any(0)
+        other = _first_choice(roster, jnp.where(seen, distance, jnp.inf))
+        anew = healer_in_play & (old != NOBODY) & ~jnp.asarray(roster.is_healer)[old] & (other != NOBODY)
+        target = jnp.where(anew, other, target)
+    if roster.is_healer[n:].any():
+        healing = _heal_targets(roster, state, old, target)
+        target = jnp.where(roster.is_healer[n:, None], jnp.where(old == NOBODY, healing, old), target)
+    return target
+
+
+def _candidates(roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]) -> tuple:
+    """Which allies each enemy could hit, which of those it sees (or is targeted by, nearby), and who targets it."""
+    n = roster.n_allies
+    listed = state.in_play[None, :n] & roster.can_hit[n:, :n, None]
+    targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
+    scan = roster.scan_range[n:, None]
+    nearby = distance**2 <= ((scan + roster.largest_radius) ** 2)[..., None]
+    seen = listed & nearby & ((distance < (scan + roster.radius[:n])[..., None]) | targets_me)
+    return listed, seen, targets_me
+
+
+def _first_choice(roster: Roster, key: Float[Array, "E N B"]) -> Int[Array, "E B"]:
+    """The ally with the least key, healers before all others, the first among equals; nobody if all keys are infinite."""
+    least, place = first_least(key, axis=1)
+    chosen = jnp.where(least < jnp.inf, place, NOBODY)
+    healers = roster.is_healer[: roster.n_allies]
+    if healers.any():
+        least, place = first_least(jnp.where(healers[:, None], key, jnp.inf), axis=1)
+        chosen = jnp.where(least < jnp.inf, place, chosen)
+    return chosen
+
+
+def _heal_targets(roster: Roster, state: State, old: Int[Array, "E B"], picked: Int[Array, "E B"]) -> Int[Array, "E B"]:
+    """For each enemy as a healer: the weakest hurt or engaged unit of its side in sight."""
+    n = roster.n_allies
+    position, hp = state.position[n:], state.hp[n:]
+    distance = _distance(position[:, None], position[None])
+    creation = roster.creation[n:]
+    # Enemies choose in order of creation, so a healer knows the new targets of those before it only.
+    engaged = jnp.where((creation < creation[:, None])[..., None], picked[None], old[None]) != NOBODY
+    sees = _healable(roster, state) & (distance < (roster.scan_range[n:, None] + roster.radius[n:])[..., None])
+    eligible = sees & ((hp < roster.max_hp[n:, None])[None] | engaged)
+    least, place = first_least(jnp.where(eligible, hp[None], jnp.inf), axis=1)
+    return jnp.where(least < jnp.inf, n + place, NOBODY)
+
+
+def _healable(roster: Roster, state: State) -> Bool[Array, "E E B"]:
+    """Row: a healer, column: units of its side whose plane it can heal, within the original's search radius."""
+    n = roster.n_allies
+    distance = _distance(state.position[n:, None], state.position[None, n:])
+    listed = roster.can_hit[n:, n:] & ~np.eye(roster.n_enemies, dtype=bool)
+    nearby = distance**2 <= ((roster.scan_range[n:, None] + roster.largest_radius) ** 2)[..., None]
+    return state.in_play[None, n:] & listed[..., None] & nearby
+
+
+def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Float[Array, "U B"]:
+    """Own speed; but a scripted healer goes no faster than the slowest unit on its list.
+
+    Its list holds those it could heal if it has no target; if it has one, allies that target it, and they only while some
+    enemy looks for a target.
+    """
+    n = roster.n_allies
+    own = jnp.broadcast_to(roster.speed[:, None], cleaned.shape)
+    if not roster.is_healer[n:].any():
+        return own
+    idle = cleaned[n:] == NOBODY
+    someone_looks = (state.in_play[n:] & idle & ~roster.is_healer[n:, None]).any(0)
+    followed = _healable(roster, state) & idle[:, None]
+    targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
+    chased = targets_me & state.in_play[None, :n] & roster.can_hit[n:, :n, None] & someone_looks & ~idle[:, None]
+    on_list = jnp.concatenate([chased, followed], axis=1)
+    slowest = jnp.where(on_list, roster.speed[:, None], jnp.inf).min(1)
+    limited = jnp.where(roster.is_healer[n:, None] & (slowest < jnp.inf), slowest, own[n:])
+    return jnp.concatenate([own[:n], limited])
+
+
+def _towards(roster: Roster, state: State, command: Command, aim: Int[Array, "U B"], speed: Float[Array, "U B"]) -> Array:
+    """Full speed towards the aim, the commanded goal or the attack point, past it if need be; zero for those that stop."""
+    n_battles = aim.shape[-1]
+    waypoint = jnp.broadcast_to(roster.attack_point[:, None], (roster.n_enemies, 2, n_battles))
+    elsewhere = jnp.concatenate([command.goal, waypoint])
+    goal = jnp.where((aim != NOBODY)[:, None], pick(state.position, aim), elsewhere)
+    goes = jnp.concatenate([command.moves | (command.aim != NOBODY), jnp.ones((roster.n_enemies, n_battles), bool)])
+    way = goal - state.position
+    length = jnp.sqrt((way**2).sum(1))
+    goes &= length > 0
+    return jnp.where(goes[:, None], way * speed[:, None] / jnp.where(goes, length, 1.0)[:, None], 0.0)
+
+
+def _in_reach(roster: Roster, position: Float[Array, "U 2 B"], who: Int[Array, "K"], aim: Int[Array, "K B"]) -> Array:
+    """Whether the weapon of unit `who[k]` reaches `aim[k]`."""
+    return _distance(position[who], pick(position, aim)) <= jnp.asarray(roster.reach)[who[:, None], aim]
+
+
+def _distance(one: Float[Array, "*K 2 B"], other: Float[Array, "*K 2 B"]) -> Float[Array, "*K B"]:
+    return jnp.sqrt(((one - other) ** 2).sum(-2))

@@ -1,0 +1,182 @@
+"""The kinds of units: what they can take, how fast they are, whom they can hit and how."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dgmarl.errors import UsageError
+
+Plane = Literal["ground", "air"]
+Attribute = Literal["light", "armored", "biological", "mechanical", "structure"]
+
+MELEE = 0.1
+
+
+@dataclass(frozen=True)
+class UnitType:
+    """One kind of unit. Lengths are in map cells, times in seconds, speeds in cells per second."""
+
+    hp: float
+    """Hit points at the start, and the most it can have."""
+    damage: float
+    """What one hit takes, before armour."""
+    cooldown: float
+    """Seconds between two volleys; 0: one in every tick."""
+    speed: float
+    """Cells per second; 0: it never moves."""
+    attack_range: float
+    """How far it hits, from rim to rim."""
+    size: float
+    """Diameter of its disc."""
+    shield: float = 0.0
+    """Shield points, taken before hit points and never softened by armour; they come back ten seconds after the last hit."""
+    energy: float = 0.0
+    """The most energy it can hold; only healers use it."""
+    starting_energy: float = 0.0
+    """Energy at the start."""
+    armor: float = 0.0
+    """Taken off every hit that reaches hit points."""
+    hp_regeneration: float = 0.0
+    """Hit points that grow back per second."""
+    attacks: int = 1
+    """Hits in one volley; armour counts for each."""
+    scan_range: float = 5.0
+    """How far a scripted enemy looks for targets."""
+    plane: Plane = "ground"
+    """Where it moves: units avoid others of their plane, and walls only on the ground."""
+    hits: tuple[Plane, ...] = ("ground",)
+    """Which planes it can hit, or heal."""
+    attributes: tuple[Attribute, ...] = ()
+    """What bonuses of others ask for."""
+    bonus: float = 0.0
+    """Added to `damage` against units with the attribute `bonus_against`."""
+    bonus_against: Attribute | None = None
+    """The attribute that draws the bonus."""
+    healer: bool = False
+    """It heals its own side instead of hitting the other."""
+    blast_radius: float = 0.0
+    """Above 0: it blows itself up and hits everything of the other side this near."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no battle can hold."""
+        for name in ("hp", "size"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise UsageError(f"a unit type has {name}={getattr(self, name)}, but must be above 0: choose a positive number.")
+        for name in ("damage", "cooldown", "speed", "attack_range", "shield", "energy", "armor", "hp_regeneration", "blast_radius"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UsageError(f"a unit type has {name}={getattr(self, name)}, which must not be negative: choose 0 or more.")
+        if not 1 <= self.attacks <= 8:
+            raise UsageError(f"a unit type has attacks={self.attacks}: choose 1 to 8 hits per volley.")
+        if self.size > 4 or self.speed > 8:
+            raise UsageError(
+                f"a unit type has size={self.size} and speed={self.speed}: choose a size up to 4 and a speed up to 8 cells."
+            )
+
+    @property
+    def radius(self) -> float:
+        """Half its size."""
+        return self.size / 2
+
+    def damage_to(self, target: "UnitType") -> float:
+        """What one hit takes from `target`, before armour."""
+        return self.damage + (self.bonus if self.bonus_against in target.attributes else 0.0)
+
+
+UNIT_TYPES: dict[str, UnitType] = {
+    "marine": UnitType(
+        hp=45,
+        damage=6,
+        cooldown=0.61,
+        speed=3.15,
+        attack_range=5,
+        size=0.75,
+        hits=("ground", "air"),
+        attributes=("light", "biological"),
+    ),
+    "marauder": UnitType(
+        hp=125,
+        damage=10,
+        cooldown=1.07,
+        speed=3.15,
+        attack_range=6,
+        size=1.125,
+        armor=1,
+        attributes=("armored", "biological"),
+        bonus=10,
+        bonus_against="armored",
+    ),
+    "medivac": UnitType(
+        hp=150,
+        damage=0,
+        cooldown=0,
+        speed=3.5,
+        attack_range=4,
+        size=1.5,
+        energy=200,
+        starting_energy=50,
+        armor=1,
+        plane="air",
+        attributes=("armored", "mechanical"),
+        healer=True,
+    ),
+    "stalker": UnitType(
+        hp=80,
+        damage=13,
+        cooldown=1.34,
+        speed=4.13,
+        attack_range=6,
+        size=1.25,
+        shield=80,
+        armor=1,
+        hits=("ground", "air"),
+        attributes=("armored", "mechanical"),
+        bonus=5,
+        bonus_against="armored",
+    ),
+    "zealot": UnitType(
+        hp=100,
+        damage=8,
+        cooldown=0.86,
+        speed=3.15,
+        attack_range=MELEE,
+        size=1,
+        shield=50,
+        armor=1,
+        attacks=2,
+        attributes=("light", "biological"),
+    ),
+    "zergling": UnitType(
+        hp=35,
+        damage=5,
+        cooldown=0.497,
+        speed=4.13,
+        attack_range=MELEE,
+        size=0.75,
+        hp_regeneration=0.38,
+        attributes=("light", "biological"),
+    ),
+    "baneling": UnitType(
+        hp=30,
+        damage=80,
+        cooldown=1,
+        speed=3.15,
+        attack_range=0.25,
+        size=0.75,
+        hp_regeneration=0.38,
+        attributes=("biological",),
+        blast_radius=2.2,
+    ),
+    "spine_crawler": UnitType(
+        hp=300,
+        damage=25,
+        cooldown=1.32,
+        speed=0,
+        attack_range=7,
+        size=1,
+        armor=2,
+        hp_regeneration=0.38,
+        scan_range=10,
+        attributes=("armored", "biological", "structure"),
+        bonus=5,
+        bonus_against="armored",
+    ),
+}

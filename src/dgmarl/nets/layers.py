@@ -1,6 +1,7 @@
 """Layers with the initialisation of the paper's code: every weight and bias uniform within 1 / sqrt(fan-in)."""
 
 from math import sqrt
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -55,16 +56,82 @@ class GRU(nn.Module):
         size, draw = self.features, uniform_within(1 / sqrt(self.features))
         weight, bias = self.param("weight", draw, (x.shape[-1], 3 * size)), self.param("bias", draw, (3 * size,))
         recurrent, offset = self.param("recurrent", draw, (size, 3 * size)), self.param("offset", draw, (3 * size,))
-
-        def step(memory: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
-            from_input, start = inputs
-            memory = jnp.where(start[..., None], 0.0, memory)
-            from_memory = memory @ recurrent + offset
-            gates = jax.nn.sigmoid(from_input[..., : 2 * size] + from_memory[..., : 2 * size])
-            reset, keep = gates[..., :size], gates[..., size:]
-            candidate = jnp.tanh(from_input[..., 2 * size :] + reset * from_memory[..., 2 * size :])
-            memory = (1 - keep) * candidate + keep * memory
-            return memory, memory
-
         # The inputs' share of the gates does not depend on the past: one product for all steps.
-        return jax.lax.scan(step, memory, (rows_times(x, weight) + bias, starts))
+        outputs = recurrence(recurrent, offset, memory, _three(rows_times(x, weight) + bias), starts)
+        return outputs[-1], outputs
+
+
+Three = tuple[Float[Array, "*B h"], Float[Array, "*B h"], Float[Array, "*B h"]]
+"""For the reset gate r, the keep gate z and the candidate n. Three arrays: slices of one, inside the loop, cost XLA's vector
+instructions on a CPU and make it three times slower."""
+
+
+@jax.custom_vjp
+def recurrence(
+    recurrent: Float[Array, "h 3*h"],
+    offset: Float[Array, "3*h"],
+    memory: Float[Array, "*B h"],
+    inputs: Three,
+    starts: Bool[Array, "T *B"],
+) -> Float[Array, "T *B h"]:
+    """The memory after each step of a GRU. inputs: what the inputs add to the gates, [T, ...] each.
+
+    Its gradient is written out: gates are recomputed for all steps at once, the loop backwards carries the gradient of the
+    memory and nothing else, and those of the weights are one product each.
+    """
+
+    def step(memory: Array, now: tuple[Three, Array]) -> tuple[Array, Array]:
+        memory = jnp.where(now[1][..., None], 0.0, memory)
+        _, keep, candidate, _ = _gates(recurrent, offset, memory, now[0])
+        memory = (1 - keep) * candidate + keep * memory
+        return memory, memory
+
+    return jax.lax.scan(step, memory, (inputs, starts))[1]
+
+
+def _forwards(recurrent: Array, offset: Array, memory: Array, inputs: Three, starts: Array) -> tuple[Array, Any]:
+    outputs = recurrence(recurrent, offset, memory, inputs, starts)
+    return outputs, (recurrent, offset, memory, inputs, starts, outputs)
+
+
+def _backwards(kept: Any, from_outputs: Float[Array, "T *B h"]) -> tuple[Array, Array, Array, Three, None]:
+    """With d the gradient of h': that of h is d z + [d f_r, d f_z, d f_n r] U^T; f are the derivatives of h' by the gates."""
+    recurrent, offset, memory, inputs, starts, outputs = kept
+    before = jnp.where(starts[..., None], 0.0, jnp.concatenate([memory[None], outputs[:-1]]))
+    reset, keep, candidate, from_memory = _gates(recurrent, offset, before, inputs)
+    by_candidate = (1 - keep) * (1 - candidate**2)
+    by_keep = (before - candidate) * keep * (1 - keep)
+    by_reset = by_candidate * from_memory * reset * (1 - reset)
+    by_memory = jnp.concatenate([by_reset, by_keep, by_candidate * reset], axis=-1)
+
+    def step(later: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
+        from_output, keep, by_memory, start = now
+        gradient = later + from_output
+        earlier = gradient * keep + (_thrice(gradient) * by_memory) @ recurrent.T
+        return jnp.where(start[..., None], 0.0, earlier), gradient
+
+    last = jnp.zeros_like(memory)
+    first, gradient = jax.lax.scan(step, last, (from_outputs, keep, by_memory, starts), reverse=True)
+    products = (_thrice(gradient) * by_memory).reshape(-1, recurrent.shape[1])
+    of_recurrent = before.reshape(-1, before.shape[-1]).T @ products
+    of_inputs = (gradient * by_reset, gradient * by_keep, gradient * by_candidate)
+    return of_recurrent, products.sum(axis=0), first, of_inputs, None
+
+
+recurrence.defvjp(_forwards, _backwards)
+
+
+def _gates(recurrent: Array, offset: Array, memory: Array, inputs: Three) -> tuple[Array, Array, Array, Array]:
+    """r, z, n, and U_n h + c_n."""
+    for_reset, for_keep, for_candidate = _three(rows_times(memory, recurrent) + offset)
+    reset, keep = jax.nn.sigmoid(inputs[0] + for_reset), jax.nn.sigmoid(inputs[1] + for_keep)
+    return reset, keep, jnp.tanh(inputs[2] + reset * for_candidate), for_candidate
+
+
+def _three(x: Float[Array, "*B 3*h"]) -> Three:
+    reset, keep, candidate = jnp.split(x, 3, axis=-1)
+    return reset, keep, candidate
+
+
+def _thrice(x: Float[Array, "*B h"]) -> Float[Array, "*B 3*h"]:
+    return jnp.concatenate([x, x, x], axis=-1)

@@ -1,11 +1,12 @@
 """The demo end to end on a tiny budget: genuine runs, one page that loads silently."""
 
+import json
 import re
 
 import pytest
 
 from dgmarl.experiments.demo import CREDITS, TASKS, run_demo
-from dgmarl.report.curves import CREDIT_NAMES
+from dgmarl.report.style import CREDIT_NAMES
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,10 @@ def demo(tmp_path_factory):
 def test_every_task_and_credit_is_trained_and_drawn(demo):
     path, seen = demo
     assert sorted(seen) == sorted(f"{task.env} {CREDIT_NAMES[credit]}" for task in TASKS for credit in CREDITS)
-    assert len(re.findall('class="curves"', path.read_text())) == len(TASKS)
+    (data,) = re.findall('id="data">(.*?)</script>', path.read_text())
+    assert [(chart["title"], len(chart["series"])) for chart in json.loads(data)["charts"]] == [
+        (task.title, len(CREDITS)) for task in TASKS
+    ]
 
 
 @pytest.mark.slow
@@ -29,6 +33,7 @@ def test_every_task_and_credit_is_trained_and_drawn(demo):
 def test_the_page_loads_without_complaints_and_plays(demo, browser):
     browser.errors.clear()
     browser.open(demo[0])
+    browser.evaluate("document.getElementById('play').focus()")
     browser.press("ArrowRight")
     assert browser.evaluate("document.getElementById('where').textContent").startswith("step 1")
     assert browser.errors == []

@@ -291,6 +291,32 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Write one page of runs: table, curves, aggregates, timing, what differs, graphs, replays that show where credit goes."""
+
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")]]
+    """Run folders, folders of them, or published results (SCENARIO__METHOD.json, marl-eval files)."""
+    out: Path = Path("report.html")
+    """The page to write."""
+    title: str = "Report"
+    """Its heading."""
+
+    def run(self) -> int:
+        """Read, play, draw, write, and say where the page is."""
+        if not self.paths:
+            raise UsageError("report needs a run, for example `dgmarl report runs/mine --out page.html`.")
+        refuse_unwritable(self.out)
+        from dgmarl.report.results import gather
+        from dgmarl.report.run_page import run_page
+
+        results = gather(self.paths)
+        with _status(f"playing and drawing {_counted(len(results), 'result')}"):
+            write_atomic(self.out, run_page(results, self.title))
+        print(f"Open {self.out.absolute().as_uri()}")
+        return 0
+
+
+@dataclass(frozen=True)
 class Watch:
     """Play episodes and write a page in which to watch them, with dependence arrows and where credit goes."""
 
@@ -433,6 +459,7 @@ COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "evaluate": Evaluate,
     "table": Table,
+    "report": Report,
     "watch": Watch,
     "demo": Demo,
     "theory": Theory,

@@ -16,9 +16,11 @@ from typing import Any
 import jax
 
 from dgmarl.files import write_atomic
-from dgmarl.report.curves import CREDIT_NAMES, Curve, curve_panel, legend
-from dgmarl.report.html import asset, page
+from dgmarl.report.charts import charts_data, charts_html
+from dgmarl.report.html import asset, page, scripts
 from dgmarl.report.replay import replay_data
+from dgmarl.report.results import Result
+from dgmarl.report.style import CREDIT_NAMES
 from dgmarl.rollout import record_episodes
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
 from dgmarl.settings import TrainConfig, resolve
@@ -87,28 +89,31 @@ def run_demo(
 def demo_page(results: dict[tuple[Task, str], TrainResult]) -> str:
     """Two panels of curves, a table of final returns, and a replay of the foragers with graph credit."""
     panels = "".join(_panel(task, {credit: results[task, credit] for credit in CREDITS}) for task in TASKS)
-    seeds = len(results[FORAGING, "dg"].steps)
-    lines = f"thin lines are {seeds} seeds, thick lines their mean"
+    curves = {task.title: [_curves(task, credit, results[task, credit]) for credit in CREDITS] for task in TASKS}
     body = (
         "<h1>Who is credited with what?</h1>"
-        f'<p class="faint">Three kinds of credit, trained just now; {lines}. &nbsp; {legend(CREDITS)}</p>'
-        f'<div class="halves">{panels}</div>'
+        '<p class="faint">Three kinds of credit, trained just now: local reward, global reward, and dependence graph (DG).</p>'
+        f'{charts_html()}<div class="halves">{panels}</div>'
         "<h1>Foragers trained with dependence-graph credit</h1>"
         '<p class="faint">Arrows say who could influence whom at this step. Choose an agent below to see which later rewards '
         f"its present action is credited with.</p>{asset('replay.html')}"
     )
-    return page("dgmarl demo", body, asset("replay.js"), _replay(results[FORAGING, "dg"]))
+    data = {**charts_data(curves), "replays": [_replay(results[FORAGING, "dg"])]}
+    return page("dgmarl demo", body, scripts("charts", "replay"), data)
+
+
+def _curves(task: Task, credit: str, result: TrainResult) -> Result:
+    density = {name: result.metrics[name] for name in ("graph_density",) if name in result.metrics}
+    return Result("demo", task.title, f"ippo-{credit}", task.env, result.steps, result.returns.mean(axis=-1), density)
 
 
 def _panel(task: Task, results: dict[str, TrainResult]) -> str:
-    curves = {credit: Curve(result.steps, result.returns.mean(axis=-1)) for credit, result in results.items()}
     rows = "".join(
-        f'<tr><th>{CREDIT_NAMES[credit]}</th><td class="number">{_seeds(curve.returns[:, -1])}</td></tr>'
-        for credit, curve in curves.items()
+        f'<tr><th>{CREDIT_NAMES[credit]}</th><td class="number">{_seeds(result.returns[:, -1].mean(axis=-1))}</td></tr>'
+        for credit, result in results.items()
     )
     return (
         f'<div class="panel"><h2>{escape(task.title)}</h2><p class="faint">{escape(task.about)}</p>'
-        f"{curve_panel(curves, f'{task.title}: team return over environment steps')}"
         f"<table><thead><tr><th>team return at the end</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

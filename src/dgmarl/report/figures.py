@@ -29,9 +29,13 @@ COLUMN = 3.4
 N_POINTS = 60
 RETURN = "team return per episode"
 STEPS = "environment steps"
-BANDS = "bands and bars: 95 % stratified bootstrap over seeds"
+INK, FAINT, RULE = "#010203", "#010204", "#010205"
+"""Colours that nothing else uses: they mark what must follow the page's colours."""
+ON_WHITE = {INK: "#222222", FAINT: "#555555", RULE: "#e4e4e0"}
+ON_PAGE = {INK: "currentColor", FAINT: "var(--faint)", RULE: "var(--line)"}
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
+    "text.parse_math": False,  # a $ in a name is a $
     "svg.hashsalt": "dgmarl",
     "font.family": "sans-serif",
     "font.size": 8,
@@ -43,12 +47,12 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#e4e4e0",
+    "grid.color": RULE,
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
-}
+} | dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), INK)
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -92,7 +96,7 @@ def learning_curves(panels: Sequence[Panel]) -> Figure:
     _legend(figure, [result.method for result in shown])
     seeds = sorted({len(result.final) for result in shown})
     counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    return _caption(figure, f"Lines: mean over {counts} seed{'s' * (seeds != [1])}; {BANDS}")
+    return _caption(figure, f"Lines: mean over {counts} seed{'s' * (seeds != [1])}; bands: 95 % bootstrap over seeds")
 
 
 def scenario_panels(results: Sequence[Result]) -> list[Panel]:
@@ -113,7 +117,7 @@ def graph_panels(results: Sequence[Result]) -> list[Panel]:
 
 
 @styled
-def sample_efficiency(bands: Mapping[str, Band], last: float, n_runs: int, n_scenarios: int) -> Figure:
+def sample_efficiency(bands: Mapping[str, Band], last: float, caption: str) -> Figure:
     """Interquartile mean over scenarios at every number of steps, by method."""
     figure, (ax,) = _panels(1)
     for method, band in bands.items():
@@ -121,7 +125,7 @@ def sample_efficiency(bands: Mapping[str, Band], last: float, n_runs: int, n_sce
     _steps_axis(ax)
     ax.set_ylabel("IQM of the return")
     _legend(figure, list(bands))
-    return _caption(figure, f"{n_runs} runs per method in {n_scenarios} scenarios; {BANDS}")
+    return _caption(figure, caption)
 
 
 @styled
@@ -146,7 +150,7 @@ def improvement(chances: Mapping[tuple[str, str], Interval], caption: str) -> Fi
     figure, (ax,) = _panels(1, height=0.5 + 0.2 * len(chances))
     for row, ((first, _), chance) in enumerate(chances.items()):
         _bar(ax, row, chance, style(first).colour)
-    ax.axvline(0.5, color="#555", linewidth=0.8, linestyle=":")
+    ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=":")
     ax.set_yticks(range(len(chances)), [f"{style(first).name} > {style(second).name}" for first, second in chances])
     ax.set_ylim(len(chances) - 0.4, -0.6)
     ax.set_xlim(-0.02, 1.02)
@@ -186,12 +190,30 @@ def cost_against_return(points: Mapping[str, tuple[float, Interval]], cost: str,
 
 
 def svg(figure: Figure) -> str:
-    """The figure as a whole SVG file, the same text every time."""
+    """A whole SVG file on white; the same data give the same text."""
+    return _coloured(_svg(figure), ON_WHITE)
+
+
+def inline_svg(figure: Figure) -> str:
+    """For a page, whose light or dark colours it takes."""
+    figure.patch.set_alpha(0)
+    for axes in figure.axes:
+        axes.patch.set_alpha(0)
+    return _coloured(_svg(figure), ON_PAGE)
+
+
+def _svg(figure: Figure) -> str:
     buffer = io.StringIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = buffer.getvalue()
     return "\n".join(line.rstrip() for line in text[text.index("<svg") :].splitlines()) + "\n"
+
+
+def _coloured(text: str, colours: Mapping[str, str]) -> str:
+    for mark, colour in colours.items():
+        text = text.replace(mark, colour)
+    return text
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
@@ -253,5 +275,5 @@ def _legend(figure: Figure, methods: Sequence[str]) -> None:
 
 
 def _caption(figure: Figure, text: str) -> Figure:
-    figure.supxlabel(text, fontsize=6.5, color="#555", x=0.01, ha="left", wrap=True)
+    figure.supxlabel(text, fontsize=6.5, color=FAINT, x=0.01, ha="left", wrap=True)
     return figure

@@ -13,6 +13,11 @@ def asset(name: str) -> str:
     return (files("dgmarl.report") / "assets" / name).read_text(encoding="utf-8")
 
 
+def scripts(*names: str) -> str:
+    """Scripts that ship with the package as one, after what all of them use."""
+    return "\n".join(asset(f"{name}.js") for name in ("common", *names))
+
+
 def page(title: str, body: str, script: str = "", data: Any = None) -> str:
     """A complete HTML page. `data` reaches `script` as JSON in an inert block.
 

@@ -7,19 +7,21 @@ import numpy as np
 
 from dgmarl.envs.base import Environment
 from dgmarl.envs.svg import agent_colour, circle, dependence_arrows, picture, rect, text
-from dgmarl.report.html import asset, page
+from dgmarl.report.html import asset, page, scripts
 from dgmarl.rollout import Recording
 
 
 def replay_page(env: Environment, recording: Recording, policy: str, note: str = "") -> str:
     """One self-contained HTML page with every recorded episode; `note` says how the policy itself was credited."""
-    return page(f"{env.spec.name}: replay", asset("replay.html"), asset("replay.js"), replay_data(env, recording, policy, note))
+    data = {"replays": [replay_data(env, recording, policy, note)]}
+    return page(f"{env.spec.name}: replay", asset("replay.html"), scripts("replay"), data)
 
 
-def replay_data(env: Environment, recording: Recording, policy: str, note: str = "") -> dict[str, Any]:
-    """What the viewer (`replay.html` and `replay.js`) shows."""
+def replay_data(env: Environment, recording: Recording, policy: str, note: str = "", name: str = "") -> dict[str, Any]:
+    """What the viewer (`replay.html` and `replay.js`) shows of one run; `name` tells it from others on the page."""
     recording = jax.tree.map(np.asarray, recording)
     return {
+        "name": name,
         "environment": env.spec.name,
         "policy": policy,
         "note": note,

@@ -104,7 +104,7 @@ def read_run(path: Path) -> Result:
         "name": path.absolute().name,
         "seeds": list(seeds),
         "episodes_per_evaluation": config.evaluation.episodes,
-        "timing": folder.read_timing(),
+        "timing": _timing(folder),
         "episode_returns": _episode_returns(folder, n_evaluations),
         "notes": notes,
         **{name: values for name, values in curves.items() if name not in ("step", "return_mean", "seed", "evaluation")},
@@ -202,6 +202,13 @@ def _curves(
         notes.append(f"Evaluations from {len(complete)} to {last} are left out: {len(complete)} lacks the seeds {named}.")
     names = set.intersection(*(set(row) for rows in complete for row in rows))
     return {name: np.array([[row[name] for row in rows] for rows in complete], float).T for name in sorted(names)}, notes
+
+
+def _timing(folder: RunFolder) -> dict[str, Any]:
+    try:
+        return folder.read_timing()
+    except ValueError:  # damaged; the curves do not need it
+        return {}
 
 
 def _episode_returns(folder: RunFolder, n_evaluations: int) -> np.ndarray | None:

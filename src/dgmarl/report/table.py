@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
+from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import SHARED_SCALE, Result
-from dgmarl.report.statistics import Interval, aggregate_interval, mean_interval
+from dgmarl.report.statistics import Interval, mean_interval
 
 
 class Aggregate(NamedTuple):
@@ -26,11 +27,10 @@ def aggregates(results: Iterable[Result]) -> list[Aggregate]:
     """
     pooled = [result for result in results if result.env.partition("/")[0] in SHARED_SCALE]
     found = []
-    for benchmark, method in dict.fromkeys((result.benchmark, result.method) for result in pooled):
-        scenarios = {result.scenario for result in pooled if result.benchmark == benchmark}
-        finals = [result.final for result in pooled if (result.benchmark, result.method) == (benchmark, method)]
-        if len(finals) == len(scenarios):
-            found.append(Aggregate(benchmark, method, aggregate_interval(finals), sum(map(len, finals))))
+    for benchmark in dict.fromkeys(result.benchmark for result in pooled):
+        together = over_scenarios([result for result in pooled if result.benchmark == benchmark])
+        if isinstance(together, Aggregates):
+            found += [Aggregate(benchmark, one, together.iqm(one), together.runs(one)) for one in together.of_method]
     return found
 
 

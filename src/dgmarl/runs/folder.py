@@ -87,7 +87,7 @@ class RunFolder:
         """All whole lines; a last line that a crash cut short is left out."""
         path = self.path / "metrics.jsonl"
         rows = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
             with contextlib.suppress(ValueError):
                 rows.append(json.loads(line))
         return rows

@@ -1,22 +1,17 @@
-"use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
-const $ = (id) => document.getElementById(id);
-const SVG = "http://www.w3.org/2000/svg";
-let episode = 0, step = 0, timer = null;
-
-const current = () => data.episodes[episode];
+/* Episodes one can watch, and where credit goes: data.replays = [{name, environment, policy, note, colours, episodes}]. */
+let replay = data.replays[0], episode = 0, step = 0, timer = null;
+const current = () => replay.episodes[episode];
 const length = () => current().rewards.length;
-const show = (value) => (Math.abs(value) < 0.0005 ? "0" : value.toFixed(Math.abs(value) < 10 ? 3 : 1));
 
 function returns(upTo) {
-  const sums = data.colours.map(() => 0);
+  const sums = replay.colours.map(() => 0);
   current().rewards.slice(0, upTo).forEach((row) => row.forEach((r, i) => { sums[i] += r; }));
   return sums;
 }
 
 /* First step at which a path from (start, source) has reached each agent, Infinity if it never does, and through whom. */
 function reachedFrom(start, source) {
-  const at = data.colours.map(() => Infinity), through = data.colours.map(() => null);
+  const at = replay.colours.map(() => Infinity), through = replay.colours.map(() => null);
   let reached = new Set([source]);
   at[source] = start;
   for (let t = start; t < length(); t++) {
@@ -36,13 +31,13 @@ function bar(value, largest, colour) {
 }
 
 function showRewards() {
-  const now = step < length() ? current().rewards[step] : data.colours.map(() => 0);
+  const now = step < length() ? current().rewards[step] : replay.colours.map(() => 0);
   const sums = returns(Math.min(step + 1, length())), finals = returns(length());
   const largest = Math.max(1e-9, ...current().rewards.flat().map(Math.abs));
   const highest = Math.max(1e-9, ...finals.map(Math.abs), ...sums.map(Math.abs));
-  const rows = data.colours.map((colour, i) => row(String(i), colour, now[i], sums[i], largest, highest));
+  const rows = replay.colours.map((colour, i) => row(String(i), colour, now[i], sums[i], largest, highest));
   const total = (values) => values.reduce((a, b) => a + b, 0);
-  rows.push(row("team", "var(--faint)", total(now), total(sums), largest * data.colours.length, highest * data.colours.length));
+  rows.push(row("team", "var(--faint)", total(now), total(sums), largest * replay.colours.length, highest * replay.colours.length));
   document.querySelector("#rewards tbody").replaceChildren(...rows);
 }
 
@@ -60,18 +55,10 @@ function row(name, colour, reward, sum, largest, highest) {
   return line;
 }
 
-function shape(parent, name, attributes, content) {
-  const node = document.createElementNS(SVG, name);
-  for (const key in attributes) node.setAttribute(key, attributes[key]);
-  if (content !== undefined) node.textContent = content;
-  parent.append(node);
-  return node;
-}
-
 function showCredit() {
-  if (!current().edges || step >= length()) { $("credit").replaceChildren(); $("credited").textContent = ""; return; }
+  if (!current().edges || step >= length()) { $("credit").replaceChildren(); $("credited").textContent = ""; $("paths").tBodies[0].replaceChildren(); return; }
   const source = Number($("source").value), { at, through } = reachedFrom(step, source);
-  const n = data.colours.length, cell = 12, left = 26, width = left + cell * length(), height = cell * n + 14;
+  const n = replay.colours.length, cell = 12, left = 26, width = left + cell * length(), height = cell * n + 14;
   const chart = document.createElementNS(SVG, "svg");
   chart.setAttribute("class", "credit"); chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
   chart.setAttribute("width", 2 * width);
@@ -84,11 +71,24 @@ function showCredit() {
   shape(chart, "text", { x: width, y: height - 2, "text-anchor": "end" }, `step ${length() - 1}`);
   $("credit").replaceChildren(chart);
   $("credited").textContent = describe(source, at, through);
+  $("paths").tBodies[0].replaceChildren(...replay.colours.flatMap((_, i) => (at[i] < Infinity ? [pathRow(source, i, at, through)] : [])));
+}
+
+/* Whose rewards, along which path (and when each hop happens), after which meeting time, and how much there was to credit. */
+function pathRow(source, i, at, through) {
+  const hops = [];
+  for (let k = i; k !== source; k = through[k]) hops.unshift(`→ ${k} (step ${at[k]})`);
+  const rewards = current().rewards.slice(at[i]).map((all) => all[i]), sum = rewards.reduce((a, b) => a + b, 0);
+  const swatch = element("span", "", "swatch");
+  swatch.style.background = replay.colours[i];
+  const meeting = i === source ? "0" : String(at[i] - step + 1);
+  return element("tr", [element("th", [swatch, String(i)]), element("td", [source, ...hops].join(" ")), element("td", meeting), element("td", `from step ${at[i]}`), element("td", show(sum))]);
 }
 
 function drawCell(chart, i, t, credited, left, cell) {
   const reward = current().rewards[t][i];
-  shape(chart, "rect", { x: left + cell * t, y: cell * i, width: cell - 1, height: cell - 1, fill: credited ? data.colours[i] : "var(--paper)", "fill-opacity": credited ? 0.45 : 1, stroke: "var(--line)", "stroke-width": 0.5 });
+  const box = shape(chart, "rect", { x: left + cell * t, y: cell * i, width: cell - 1, height: cell - 1, fill: credited ? replay.colours[i] : "var(--paper)", "fill-opacity": credited ? 0.45 : 1, stroke: "var(--line)", "stroke-width": 0.5, cursor: "pointer" });
+  box.onclick = () => { $("source").value = i; step = t; render(); };
   const largest = Math.max(1e-9, ...current().rewards.map((all) => Math.abs(all[i])));
   if (Math.abs(reward) > 1e-9) shape(chart, "circle", { cx: left + cell * (t + 0.45), cy: cell * (i + 0.45), r: 1 + (cell * 0.3 * Math.abs(reward)) / largest, fill: reward > 0 ? "#0072B2" : "#E69F00" });
 }
@@ -118,31 +118,45 @@ function play(on) {
 function toggle() { if (!timer && step >= length()) step = 0; play(!timer); }
 function arrows() { $("stage").classList.toggle("no-arrows", !$("arrows").checked); }
 
+function choose(index) {
+  replay = data.replays[index]; episode = 0; step = 0;
+  play(false);
+  const total = (k) => replay.episodes[k].rewards.flat().reduce((a, b) => a + b, 0);
+  $("title").textContent = replay.environment;
+  $("subtitle").textContent = `${replay.policy} policy, ${replay.episodes.length} episode${replay.episodes.length > 1 ? "s" : ""}, ${replay.colours.length} agents`;
+  $("episode").replaceChildren(...replay.episodes.map((_, k) => new Option(`${k} (return ${show(total(k))})`, k)));
+  $("source").replaceChildren(...replay.colours.map((_, i) => new Option(i, i)));
+  $("trained").textContent = replay.note;
+  const known = Boolean(replay.episodes[0].edges);
+  $("credit-panel").hidden = !known; $("arrows-label").hidden = !known;
+  render();
+}
+
 function start() {
-  const total = (k) => data.episodes[k].rewards.flat().reduce((a, b) => a + b, 0);
-  $("title").textContent = data.environment;
-  $("subtitle").textContent = `${data.policy} policy, ${data.episodes.length} episode${data.episodes.length > 1 ? "s" : ""}, ${data.colours.length} agents`;
-  data.episodes.forEach((_, k) => $("episode").add(new Option(`${k} (return ${show(total(k))})`, k)));
-  data.colours.forEach((_, i) => $("source").add(new Option(i, i)));
-  $("trained").textContent = data.note;
-  if (!data.episodes[0].edges) { $("credit-panel").hidden = true; $("arrows-label").hidden = true; }
+  data.replays.forEach((one, k) => $("run").add(new Option(one.name, k)));
+  $("run-label").hidden = data.replays.length < 2;
+  $("run").onchange = () => choose(Number($("run").value));
   $("play").onclick = toggle; $("back").onclick = () => { step -= 1; render(); }; $("on").onclick = () => { step += 1; render(); };
   $("scrub").oninput = () => { step = Number($("scrub").value); render(); };
   $("episode").onchange = () => { episode = Number($("episode").value); step = 0; render(); };
   $("speed").onchange = () => { if (timer) play(true); };
   $("arrows").onchange = arrows; $("source").onchange = showCredit;
   document.addEventListener("keydown", onKey);
-  render();
+  choose(0);
 }
 
+/* On a page with more to it than the replay, keys belong to the replay only while something in it has the focus. */
+const alone = !$("charts");
+
 function onKey(event) {
+  if (!alone && !$("replay").contains(event.target)) return;
   if (["SELECT", "INPUT", "BUTTON"].includes(event.target.tagName) && event.target.type !== "range" && event.key === " ") return;
   if (event.target.tagName === "SELECT") return;
   const jumps = { ArrowLeft: step - 1, ArrowRight: step + 1, Home: 0, End: length() };
   if (event.key in jumps) step = jumps[event.key];
   else if (event.key === " ") toggle();
   else if (event.key === "a") { $("arrows").checked = !$("arrows").checked; arrows(); }
-  else if (/^[0-9]$/.test(event.key) && Number(event.key) < data.colours.length) $("source").value = event.key;
+  else if (/^[0-9]$/.test(event.key) && Number(event.key) < replay.colours.length) $("source").value = event.key;
   else return;
   event.preventDefault();
   render();

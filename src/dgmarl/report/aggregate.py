@@ -1,0 +1,120 @@
+"""Methods over all scenarios of a benchmark: estimates with intervals, profiles, who beats whom, and how fast."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from dgmarl.report import figures
+from dgmarl.report.results import SHARED_SCALE, Result, on_grid
+from dgmarl.report.statistics import (
+    ESTIMATORS,
+    Interval,
+    aggregate_band,
+    aggregate_interval,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+)
+from dgmarl.report.style import order
+
+N_THRESHOLDS = 101
+
+
+class Aggregates(NamedTuple):
+    """Methods that have a result in every scenario; scenario k is the same for all of them."""
+
+    benchmark: str
+    scenarios: tuple[str, ...]
+    of_method: dict[str, list[Result]]
+    """By method, one result per scenario."""
+    highest: float | None
+    """The highest return that there is, where the family of environments has one."""
+    left_out: dict[str, tuple[str, ...]]
+    """By method, the scenarios it lacks."""
+
+    def finals(self, method: str) -> list[np.ndarray]:
+        """Final returns, one stratum per scenario."""
+        return [result.final for result in self.of_method[method]]
+
+    def runs(self, method: str) -> int:
+        """How many there are in all scenarios together."""
+        return sum(map(len, self.finals(method)))
+
+    def iqm(self, method: str) -> Interval:
+        """Interquartile mean over scenarios and seeds."""
+        return aggregate_interval(self.finals(method))
+
+    def estimates(self) -> dict[str, dict[str, Interval]]:
+        """By kind and method; the optimality gap only where the highest return is known."""
+        kinds = {name: estimator for name, estimator in ESTIMATORS.items() if estimator is not optimality_gap}
+        if self.highest is not None:
+            highest = self.highest
+            kinds[f"gap to {highest:g}"] = lambda strata: optimality_gap(strata, highest)
+        return {
+            kind: {method: aggregate_interval(self.finals(method), estimator) for method in self.of_method}
+            for kind, estimator in kinds.items()
+        }
+
+    def improvements(self) -> dict[tuple[str, str], Interval]:
+        """For each method with graph credit and each with local or global credit on the same backbone."""
+        pairs = [
+            (first, second)
+            for first in self.of_method
+            for second in self.of_method
+            if "-dg" in first and "-dg" not in second and first.partition("-")[0] == second.partition("-")[0]
+        ]
+        return {pair: probability_of_improvement(self.finals(pair[0]), self.finals(pair[1])) for pair in pairs}
+
+    def figures(self) -> dict[str, Figure]:
+        """By file name: intervals, profiles, sample efficiency, and who beats whom."""
+        drawn = {
+            "intervals": figures.intervals(self.estimates(), self._caption("bars")),
+            "profiles": self._profiles(),
+            "sample-efficiency": self._sample_efficiency(),
+        }
+        chances = self.improvements()
+        return drawn | ({"improvement": figures.improvement(chances, self._caption("bars"))} if chances else {})
+
+    def _profiles(self) -> Figure:
+        finals = np.concatenate([values for method in self.of_method for values in self.finals(method)])
+        thresholds = np.linspace(min(finals.min(), 0 if self.highest else np.inf), self.highest or finals.max(), N_THRESHOLDS)
+        bands = {method: performance_profile(self.finals(method), thresholds) for method in self.of_method}
+        return figures.profiles(bands, thresholds, self._caption("bands"))
+
+    def _sample_efficiency(self) -> Figure:
+        last = min(float(result.steps[:, -1].min()) for results in self.of_method.values() for result in results)
+        bands = {
+            method: aggregate_band([on_grid(result, figures.N_POINTS, last) for result in results])
+            for method, results in self.of_method.items()
+        }
+        return figures.sample_efficiency(bands, last, self._caption("bands"))
+
+    def _caption(self, marks: str) -> str:
+        counts = sorted({self.runs(method) for method in self.of_method})
+        runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        scenarios = "1 scenario" if len(self.scenarios) == 1 else f"{len(self.scenarios)} scenarios"
+        return f"{runs} runs per method, {scenarios}; {marks}: 95 % stratified bootstrap over runs"
+
+
+def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
+    """The results of one benchmark put together, or a sentence why they must not be."""
+    families = sorted({result.env.partition("/")[0] for result in results})
+    if len(families) > 1:
+        return f"Runs of {' and '.join(families)} are not put together: their returns mean different things."
+    scenarios = tuple(dict.fromkeys(result.scenario for result in results))
+    if len(scenarios) > 1 and families[0] not in SHARED_SCALE:
+        return "Returns of different scenarios have different scales here, so nothing is averaged over scenarios."
+    found: dict[str, dict[str, Result]] = {}
+    for result in sorted(results, key=lambda result: order(result.method)):
+        found.setdefault(result.method, {})[result.scenario] = result
+    whole = {method: [own[name] for name in scenarios] for method, own in found.items() if len(own) == len(scenarios)}
+    if not whole:
+        return (
+            "No method has a result in every scenario, so nothing is put together: over different scenarios nothing compares."
+        )
+    left_out = {
+        method: tuple(name for name in scenarios if name not in own) for method, own in found.items() if method not in whole
+    }
+    return Aggregates(results[0].benchmark, scenarios, whole, SHARED_SCALE.get(families[0]), left_out)

@@ -1,0 +1,63 @@
+"""Learning curves for a page: the numbers that `charts.js` draws, with every interval computed here.
+
+A chart is one environment with all methods; the reader chooses what is shown over which axis.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from dgmarl.report.html import asset
+from dgmarl.report.results import Result
+from dgmarl.report.statistics import aggregate_band, mean
+from dgmarl.report.style import order, style
+
+AXES = {"steps": "environment steps", "wall_s": "seconds of training", "episodes": "training episodes"}
+METRICS = {
+    "return": "team return per episode",
+    "graph_density": "graph density (share of pairs)",
+    "graph_f1": "F1 against the oracle's edges",
+    "length_mean": "episode length in steps",
+    "entropy": "policy entropy in nats",
+    "value_loss": "value loss",
+}
+N_POINTS = 50
+DIGITS = 5
+
+
+def charts_data(charts: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
+    """By title of the chart, the results in it."""
+    drawn = [{"title": title, "series": [_series(one) for one in _ordered(results)]} for title, results in charts.items()]
+    return {"axes": AXES, "metrics": METRICS, "charts": drawn}
+
+
+def charts_html() -> str:
+    """Where the charts go, with their controls."""
+    return asset("charts.html")
+
+
+def _ordered(results: Sequence[Result]) -> list[Result]:
+    return sorted(results, key=lambda result: order(result.method))
+
+
+def _series(result: Result) -> dict[str, Any]:
+    axes = {"steps": result.steps, "wall_s": result.metric("wall_s"), "episodes": result.metric("episodes")}
+    measured = {"return": result.returns, **{name: result.metric(name) for name in METRICS if name != "return"}}
+    curves = {
+        name: {axis: _curve(x, values) for axis, x in axes.items() if x is not None}
+        for name, values in measured.items()
+        if values is not None
+    }
+    return {**style(result.method)._asdict(), "method": result.method, "seeds": len(result.final), "curves": curves}
+
+
+def _curve(x: Float[np.ndarray, "S K"], values: Float[np.ndarray, "S K"]) -> list[list[float] | None]:
+    """Points of the axis, the mean over seeds and the ends of its interval; without ends where there is one seed."""
+    points = np.linspace(x[:, 0].min(), x[:, -1].min(), N_POINTS)
+    band = aggregate_band([np.array([np.interp(points, *seed) for seed in zip(x, values, strict=True)])], mean)
+    ends = (band.low, band.high) if len(values) > 1 else (None, None)
+    return [
+        None if line is None else [float(f"{value:.{DIGITS}g}") for value in line] for line in (points, band.estimate, *ends)
+    ]

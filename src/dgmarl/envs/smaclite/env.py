@@ -148,7 +148,8 @@ def give_commands(roster: Roster, state: State, action: Int[Array, "N"]) -> Comm
     return Command(
         aim=jnp.where(action >= FIRST_TARGET, action - FIRST_TARGET + first_unit, NOBODY),
         moves=moves,
-        goal=state.position[:n] + MOVE_LENGTH * direction,
+        origin=state.position[:n],
+        offset=MOVE_LENGTH * direction,
     )
 
 

@@ -23,7 +23,8 @@ class Roster:
     position: np.ndarray
     """[U, 2] at the start."""
     attack_point: np.ndarray
-    """[2]"""
+    """[2], in double precision like `exact_speed`: see `precise`."""
+    exact_speed: np.ndarray
     is_ally: np.ndarray
     is_healer: np.ndarray
     is_air: np.ndarray
@@ -114,7 +115,8 @@ def make_roster(scenario: Scenario) -> Roster:
         type_names=tuple(names),
         creation=creation.astype(np.int32),
         position=position[creation],
-        attack_point=np.array(scenario.attack_point, np.float32),
+        attack_point=np.array(scenario.attack_point),
+        exact_speed=np.array([kind.speed for kind in types]),
         is_ally=allies[creation],
         is_healer=np.array([kind.healer for kind in types]),
         is_air=np.array([kind.plane == "air" for kind in types]),

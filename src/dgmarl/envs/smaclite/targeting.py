@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from . import precise
 from .batch import first_least, pick
 from .roster import Roster
 from .types import NOBODY, Command, State
@@ -148,15 +149,34 @@ def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Float[A
 
 def _towards(roster: Roster, state: State, command: Command, aim: Int[Array, "U B"], speed: Float[Array, "U B"]) -> Array:
     """Full speed towards the aim, the commanded goal or the attack point, past it if need be; zero for those that stop."""
+    has_aim = (aim != NOBODY)[:, None]
     n_battles = aim.shape[-1]
-    waypoint = jnp.broadcast_to(roster.attack_point[:, None], (roster.n_enemies, 2, n_battles))
-    elsewhere = jnp.concatenate([command.goal, waypoint])
-    goal = jnp.where((aim != NOBODY)[:, None], pick(state.position, aim), elsewhere)
-    goes = jnp.concatenate([command.moves | (command.aim != NOBODY), jnp.ones((roster.n_enemies, n_battles), bool)])
-    way = goal - state.position
-    length = jnp.sqrt((way**2).sum(1))
-    goes &= length > 0
-    return jnp.where(goes[:, None], way * speed[:, None] / jnp.where(goes, length, 1.0)[:, None], 0.0)
+    walks = jnp.concatenate([command.moves, jnp.ones((roster.n_enemies, n_battles), bool)])[:, None]
+    chase = _at_speed(pick(state.position, aim) - state.position, speed)
+    return jnp.where(has_aim, chase, jnp.where(walks, _walk(roster, state, command, speed), 0.0))
+
+
+def _at_speed(way: Float[Array, "U 2 B"], speed: Float[Array, "U B"]) -> Float[Array, "U 2 B"]:
+    length = jnp.sqrt((way**2).sum(1, keepdims=True))
+    return jnp.where(length > 0, way * speed[:, None] / jnp.where(length > 0, length, 1.0), 0.0)
+
+
+def _walk(roster: Roster, state: State, command: Command, speed: Float[Array, "U B"]) -> Float[Array, "U 2 B"]:
+    """Towards the commanded goal or the attack point, in the original's double precision."""
+    shape = (roster.n_enemies, 2, speed.shape[-1])
+    waypoint = precise.pair(roster.attack_point[:, None])
+    goal = jnp.concatenate([command.origin, jnp.broadcast_to(waypoint.high, shape)])
+    rest = jnp.concatenate([command.offset, jnp.broadcast_to(waypoint.low, shape)])
+    way = precise.add(goal, -state.position)
+    way = precise.plus(way, precise.Pair(rest, jnp.zeros_like(rest)))
+    squared = precise.times(way, way)
+    length = precise.root(precise.plus(*(precise.Pair(squared.high[:, k], squared.low[:, k]) for k in range(2))))
+    somewhere = length.high > 0
+    length = precise.Pair(jnp.where(somewhere, length.high, 1.0)[:, None], length.low[:, None])
+    exact = precise.pair(np.asarray(roster.exact_speed)[:, None])
+    low = jnp.where(speed == exact.high, exact.low, 0.0)
+    scaled = precise.times(way, precise.Pair(speed[:, None], low[:, None]))
+    return jnp.where(somewhere[:, None], precise.divide(scaled, length), 0.0)
 
 
 def _in_reach(roster: Roster, position: Float[Array, "U 2 B"], who: Int[Array, "K"], aim: Int[Array, "K B"]) -> Array:

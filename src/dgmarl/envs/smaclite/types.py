@@ -63,8 +63,10 @@ class Command(NamedTuple):
     aim: Int[Array, "N"]
     """Unit to attack or heal, or `NOBODY`."""
     moves: Bool[Array, "N"]
-    goal: Float[Array, "N 2"]
-    """Where to, if it moves."""
+    origin: Float[Array, "N 2"]
+    """Where it was told to move ..."""
+    offset: Float[Array, "N 2"]
+    """... and how far from there; kept apart, because the sum would lose digits."""
 
 
 @dataclass(frozen=True)

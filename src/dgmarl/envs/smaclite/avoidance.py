@@ -28,7 +28,7 @@ def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Flo
     """The velocities taken. Who wants to stand still does so, whatever comes."""
     n_units, n_battles = state.hp.shape
     wish = Vector(preferred[:, 0], preferred[:, 1])
-    speed = jnp.broadcast_to(roster.speed[:, None], state.hp.shape)
+    speed = jnp.broadcast_to(jnp.asarray(roster.speed, jnp.float32)[:, None], state.hp.shape)
     free = within_speed(wish, speed)
     moves = (wish.x != 0) | (wish.y != 0)
     queued = moves & (_has_neighbours(roster, state) | _near_walls(roster, state))
@@ -85,7 +85,7 @@ def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) ->
         position, velocity = (values[unit, :, battle].T for values in (state.position, state.velocity))
         return Body(Vector(*position), Vector(*velocity), jnp.asarray(roster.radius)[unit])
 
-    me, speed, own_wish = body(unit), jnp.asarray(roster.speed)[unit], jax.tree.map(lambda part: part[unit, battle], wish)
+    me, speed, own_wish = body(unit), jnp.asarray(roster.speed, jnp.float32)[unit], jax.tree.map(lambda part: part[unit, battle], wish)
     n_walls = min(MOST_WALLS, roster.walls_near_cells.shape[1])
     n_others = min(MOST_NEIGHBOURS, roster.n_units - 1)
     lines = no_lines(n_walls + n_others, len(lane))

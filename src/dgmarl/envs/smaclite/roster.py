@@ -23,8 +23,7 @@ class Roster:
     position: np.ndarray
     """[U, 2] at the start."""
     attack_point: np.ndarray
-    """[2], in double precision like `exact_speed`: see `precise`."""
-    exact_speed: np.ndarray
+    """[2], in double precision like `speed`: see `precise`."""
     is_ally: np.ndarray
     is_healer: np.ndarray
     is_air: np.ndarray
@@ -116,7 +115,7 @@ def make_roster(scenario: Scenario) -> Roster:
         creation=creation.astype(np.int32),
         position=position[creation],
         attack_point=np.array(scenario.attack_point),
-        exact_speed=np.array([kind.speed for kind in types]),
+        speed=np.array([kind.speed for kind in types]),
         is_ally=allies[creation],
         is_healer=np.array([kind.healer for kind in types]),
         is_air=np.array([kind.plane == "air" for kind in types]),
@@ -134,7 +133,6 @@ def make_roster(scenario: Scenario) -> Roster:
 
 
 _FIELDS = {
-    "speed": "speed",
     "max_hp": "hp",
     "max_shield": "shield",
     "max_energy": "energy",

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from . import precise
 from .batch import first_least, pick
+from .precise import Pair
 from .roster import Roster
 from .types import NOBODY, Command, State
 
@@ -126,56 +127,62 @@ def _healable(roster: Roster, state: State) -> Bool[Array, "E E B"]:
     return state.in_play[None, n:] & listed[..., None] & nearby
 
 
-def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Float[Array, "U B"]:
-    """Own speed; but a scripted healer goes no faster than the slowest unit on its list.
+def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Pair:
+    """[U, B] own speed; but a scripted healer goes no faster than the slowest unit on its list.
 
     Its list holds those it could heal if it has no target; if it has one, allies that target it, and they only while some
     enemy looks for a target.
     """
     n = roster.n_allies
-    own = jnp.broadcast_to(roster.speed[:, None], cleaned.shape)
+    own = precise.pair(roster.speed[:, None])
+    shape = cleaned.shape
     if not roster.is_healer[n:].any():
-        return own
+        return Pair(jnp.broadcast_to(own.high, shape), jnp.broadcast_to(own.low, shape))
     idle = cleaned[n:] == NOBODY
     someone_looks = (state.in_play[n:] & idle & ~roster.is_healer[n:, None]).any(0)
     followed = _healable(roster, state) & idle[:, None]
     targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
     chased = targets_me & state.in_play[None, :n] & roster.can_hit[n:, :n, None] & someone_looks & ~idle[:, None]
     on_list = jnp.concatenate([chased, followed], axis=1)
-    slowest = jnp.where(on_list, roster.speed[:, None], jnp.inf).min(1)
-    limited = jnp.where(roster.is_healer[n:, None] & (slowest < jnp.inf), slowest, own[n:])
-    return jnp.concatenate([own[:n], limited])
+    slowest = jnp.where(on_list, own.high, jnp.inf).min(1)
+    limited = roster.is_healer[n:, None] & (slowest < jnp.inf)
+    of_slowest = on_list & (own.high == slowest[:, None])
+    low = jnp.where(of_slowest, own.low, jnp.inf).min(1)
+    high = jnp.where(limited, slowest, own.high[n:])
+    low = jnp.where(limited, low, own.low[n:])
+    allies = (jnp.broadcast_to(part[:n], (n, shape[1])) for part in own)
+    return Pair(*(jnp.concatenate(both) for both in zip(allies, (high, low), strict=True)))
 
 
-def _towards(roster: Roster, state: State, command: Command, aim: Int[Array, "U B"], speed: Float[Array, "U B"]) -> Array:
+def _towards(roster: Roster, state: State, command: Command, aim: Int[Array, "U B"], speed: Pair) -> Array:
     """Full speed towards the aim, the commanded goal or the attack point, past it if need be; zero for those that stop."""
     has_aim = (aim != NOBODY)[:, None]
     n_battles = aim.shape[-1]
     walks = jnp.concatenate([command.moves, jnp.ones((roster.n_enemies, n_battles), bool)])[:, None]
-    chase = _at_speed(pick(state.position, aim) - state.position, speed)
+    chase = _at_speed(pick(state.position, aim) - state.position, speed.high)
     return jnp.where(has_aim, chase, jnp.where(walks, _walk(roster, state, command, speed), 0.0))
 
 
 def _at_speed(way: Float[Array, "U 2 B"], speed: Float[Array, "U B"]) -> Float[Array, "U 2 B"]:
-    length = jnp.sqrt((way**2).sum(1, keepdims=True))
-    return jnp.where(length > 0, way * speed[:, None] / jnp.where(length > 0, length, 1.0), 0.0)
+    length = jnp.sqrt((way**2).sum(1))
+    divisor = jnp.where(length > 0, length, 1.0)
+    # Part by part: XLA would replace the division by a broadcast array with a product, which differs in the last bit.
+    return jnp.stack([way[:, k] * speed / divisor for k in range(2)], axis=1)
 
 
-def _walk(roster: Roster, state: State, command: Command, speed: Float[Array, "U B"]) -> Float[Array, "U 2 B"]:
+def _walk(roster: Roster, state: State, command: Command, speed: Pair) -> Float[Array, "U 2 B"]:
     """Towards the commanded goal or the attack point, in the original's double precision."""
-    shape = (roster.n_enemies, 2, speed.shape[-1])
+    shape = (roster.n_enemies, 2, state.hp.shape[-1])
     waypoint = precise.pair(roster.attack_point[:, None])
     goal = jnp.concatenate([command.origin, jnp.broadcast_to(waypoint.high, shape)])
     rest = jnp.concatenate([command.offset, jnp.broadcast_to(waypoint.low, shape)])
     way = precise.add(goal, -state.position)
-    way = precise.plus(way, precise.Pair(rest, jnp.zeros_like(rest)))
+    way = precise.plus(way, Pair(rest, jnp.zeros_like(rest)))
     squared = precise.times(way, way)
-    length = precise.root(precise.plus(*(precise.Pair(squared.high[:, k], squared.low[:, k]) for k in range(2))))
+    length = precise.root(precise.plus(*(Pair(squared.high[:, k], squared.low[:, k]) for k in range(2))))
     somewhere = length.high > 0
-    length = precise.Pair(jnp.where(somewhere, length.high, 1.0)[:, None], length.low[:, None])
-    exact = precise.pair(np.asarray(roster.exact_speed)[:, None])
-    low = jnp.where(speed == exact.high, exact.low, 0.0)
-    scaled = precise.times(way, precise.Pair(speed[:, None], low[:, None]))
+    length = Pair(jnp.where(somewhere, length.high, 1.0)[:, None], length.low[:, None])
+    scaled = precise.times(way, Pair(speed.high[:, None], speed.low[:, None]))
     return jnp.where(somewhere[:, None], precise.divide(scaled, length), 0.0)
 
 

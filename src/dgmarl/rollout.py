@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.device import unroll
 from dgmarl.envs.base import Environment, Outcome, View
 
 Memory = Any
@@ -19,8 +20,9 @@ Act = Callable[[PRNGKeyArray, View, Memory, Bool[Array, "B"]], tuple[Int[Array, 
 probabilities, and the memory after."""
 
 
-RECORDABLE = ("keys", "oracle", "states")
-"""What a graph source may need beyond the ordinary batch: step keys, oracle graphs, environment states."""
+RECORDABLE = ("keys", "local", "oracle", "states")
+"""What a graph source may need beyond the ordinary batch: step keys, local states before and after each step, oracle graphs,
+environment states."""
 
 
 class Play(NamedTuple):
@@ -50,7 +52,7 @@ class Batch(NamedTuple):
     memory: Memory
     """The policy's memory before the first step, [B, ...]."""
     extras: dict[str, Any]
-    """What a graph source asked for: `oracle` graphs, environment `states`, step `keys`."""
+    """What a graph source asked for: `oracle` graphs, environment `states`, step `keys`, `local` states before and after."""
     last_view: View | None = None
     """The view after the last step, if no reset came in between: then `next_view` is `view` one step on."""
 
@@ -82,6 +84,7 @@ def collect(
         action, log_prob, memory = act(act_key, play.view, play.memory, play.starts)
         keys = jax.random.split(step_key, running.shape[0])
         state, next_view, outcome = jax.vmap(env.step)(keys, play.state, action)
+        local = tuple(jax.vmap(env.local_state)(of) for of in (play.state, state)) if "local" in needs else None
         terminated, truncated = outcome.terminated & running, outcome.truncated & running
         done = terminated | truncated
         if reset:
@@ -89,13 +92,13 @@ def collect(
         else:
             state, view = _where(running, (state, next_view), (play.state, play.view))
             running = running & ~done
-        record = (play, next_view, action, log_prob, outcome.reward, terminated, truncated, keys)
+        record = (play, next_view, action, log_prob, outcome.reward, terminated, truncated, keys, local)
         return (Play(state, view, memory, done), running), record
 
     carry = (play, jnp.ones(play.starts.shape, bool))
-    (last, _), steps = jax.lax.scan(one_step, carry, jax.random.split(key, (length, 3)))
+    (last, _), steps = jax.lax.scan(one_step, carry, jax.random.split(key, (length, 3)), unroll=unroll())
     # What nobody asks for below is never stored: the compiler drops outputs of the scan that are not used.
-    plays, next_view, action, log_prob, reward, terminated, truncated, keys = steps
+    plays, next_view, action, log_prob, reward, terminated, truncated, keys, local = steps
     valid = jnp.ones_like(terminated)
     if not reset:
         done = terminated | truncated
@@ -107,6 +110,7 @@ def collect(
         "oracle": lambda: jax.vmap(jax.vmap(env.oracle_graph))(plays.state),
         "states": lambda: plays.state,
         "keys": lambda: keys,
+        "local": lambda: local,
     }
     extras = {name: offered[name]() for name in sorted(needs)}
     last_view = None if reset else last.view

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from dgmarl.config import build, override, suggest
 from dgmarl.envs.registry import located
 from dgmarl.errors import UsageError
+from dgmarl.graphs.learned import GraphModelConfig
 from dgmarl.learners.ppo import PPOConfig
 from dgmarl.learners.q_learning import QConfig
 
@@ -62,6 +63,8 @@ class TrainConfig:
     """How and how often to evaluate."""
     learner: PPOConfig | QConfig = field(default_factory=PPOConfig)
     """Numbers of the learner, which the method decides."""
+    graph_model: GraphModelConfig = field(default_factory=GraphModelConfig)
+    """Numbers of the learned graph (for graph = learned)."""
     deterministic: bool = False
     """Ask the GPU for bit-identical runs (the command line sets the compiler's flag); a CPU always gives them."""
     format: int = FORMAT_VERSION
@@ -129,6 +132,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learner.standardise_reward": True,
         "learner.normalise_advantage": True,
         "evaluation.interval": 20_000,
+        "graph_model.encoder": False,
+        "graph_model.multi_head": True,
     },
     # Not from the paper: rewards of any scale, so both scalings are on.
     "other": {"learner.entropy": 0.01, "learner.standardise_reward": True, "learner.normalise_advantage": True},

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from dgmarl.envs.base import Environment, EnvSpec
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
+from dgmarl.graphs.comparison import compare, references
 from dgmarl.graphs.metrics import density
 from dgmarl.graphs.reach import check_graph
 from dgmarl.graphs.sources import make_source
@@ -61,10 +62,10 @@ class Trainer:
         self.env = env or make_env(config.env, **config.env_options)
         self.learner = make_learner(config, self.env.spec)
         self.uses_graph = config.learner.credit == "graph"
-        self.source = make_source(config.graph if self.uses_graph else "self")
         self.windows = config.collect == "windows"
         self.length = (self.windows and config.window) or self.env.spec.horizon
         per_iteration = self.length * config.n_envs
+        self.source = make_source(config.graph if self.uses_graph else "self", self.env, per_iteration, config.graph_model)
         if config.steps < per_iteration:
             raise UsageError(
                 f"steps is {config.steps}, but one iteration alone can take {per_iteration}: train for at least that long."
@@ -127,12 +128,21 @@ class Trainer:
         metrics = {name: total / count for name, total in sums.items()}
         # Losses are those before the last update; this tells whether that one went wrong.
         metrics["parameter_norm"] = optax.global_norm(state.learner.params)
+        if self.uses_graph and getattr(self.source, "learns", False):
+            metrics |= self.judge_graphs(state, evaluation_key)
         return state, metrics, evaluation
 
     def evaluate(self, params: Any, key: PRNGKeyArray, n_episodes: int) -> Evaluation:
         """Whole episodes with a fixed policy."""
         act = partial(self.learner.act, params, greedy=self.config.evaluation.greedy)
         return evaluate(self.env, act, key, self.learner.memory(n_episodes), n_episodes)
+
+    def judge_graphs(self, state: TrainState, key: PRNGKeyArray) -> dict[str, Array]:
+        """How right a source that learns is by now, on fresh episodes: see `graphs.comparison`."""
+        play, act = self._start_play(key), self.learner.behaviour(state.learner, state.step)
+        needs = self.source.needs | references(self.env)
+        _, batch = collect(self.env, act, play, key, self.env.spec.horizon, needs, reset=False)
+        return compare(self.env, self.source.infer(state.graph, batch, key), batch)
 
     def check_graphs(self, state: TrainState) -> None:
         """Look at real graphs of a source or environment that a user brought: while tracing, values cannot be seen."""
@@ -177,8 +187,7 @@ def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = 
     init_params: policy and critic to start from, one set for all seeds, instead of fresh ones.
     """
     trainer = Trainer(config)
-    keys = jax.vmap(jax.random.key)(config.seed + jnp.arange(config.seeds))
-    state = jax.jit(jax.vmap(trainer.init))(keys)
+    state = start_seeds(trainer, config)
     if init_params is not None:
         state = _start_from(init_params, state)
     if trainer.uses_graph:
@@ -196,6 +205,12 @@ def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = 
             recorder.record(state, metrics, evaluation)
         recorder.save(state)
     return recorder.result(state)
+
+
+def start_seeds(trainer: Trainer, config: TrainConfig) -> TrainState:
+    """All seeds of a run before their first step."""
+    keys = jax.vmap(jax.random.key)(config.seed + jnp.arange(config.seeds))
+    return jax.jit(jax.vmap(trainer.init))(keys)
 
 
 def _start_from(params: Any, state: TrainState) -> TrainState:

@@ -25,7 +25,7 @@ class Silent(StarSpread):
 
 def graphs(text, env=ENV):
     """What the source named `text` says about random play."""
-    source = make_source(text)
+    source = make_source(text, ENV)
 
     @jax.jit
     def play(key):
@@ -70,15 +70,15 @@ def test_a_bad_fixed_graph_is_refused_with_a_reason(tmp_path, text, sentence):
     path = tmp_path / "graph.txt"
     path.write_text(text)
     with pytest.raises(UsageError, match=sentence):
-        make_source(f"fixed:{path}").init(KEY, ENV)
+        make_source(f"fixed:{path}", ENV).init(KEY, ENV)
 
 
 def test_a_missing_file_and_a_pickle_are_refused(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
-        make_source(f"fixed:{tmp_path / 'nothing.txt'}")
+        make_source(f"fixed:{tmp_path / 'nothing.txt'}", ENV)
     np.save(tmp_path / "pickled.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(UsageError, match="cannot be read"):
-        make_source(f"fixed:{tmp_path / 'pickled.npy'}")
+        make_source(f"fixed:{tmp_path / 'pickled.npy'}", ENV)
 
 
 def test_random_edges_have_their_probability_independently_and_self_loops_always():
@@ -97,7 +97,7 @@ def test_random_edges_have_their_probability_independently_and_self_loops_always
 @pytest.mark.parametrize("text", ["random:1.5", "random:-0.1", "random:often", "random:", "random:nan"])
 def test_a_bad_probability_is_refused(text):
     with pytest.raises(UsageError, match="is not a probability: choose a number from 0 to 1"):
-        make_source(text)
+        make_source(text, ENV)
 
 
 def test_the_oracle_is_what_the_environment_says():
@@ -108,12 +108,12 @@ def test_the_oracle_is_what_the_environment_says():
 
 def test_an_environment_without_an_oracle_is_told_what_to_do():
     with pytest.raises(UsageError, match="offers no oracle graph: define oracle_graph, or choose --graph interventional"):
-        make_source("oracle").init(KEY, Silent(ENV.config))
+        make_source("oracle", ENV).init(KEY, Silent(ENV.config))
 
 
 def test_interventional_needs_no_oracle_and_takes_a_horizon():
     np.testing.assert_array_equal(graphs("interventional", Silent(ENV.config)), graphs("oracle"))
-    source = make_source("interventional:4")
+    source = make_source("interventional:4", ENV)
     assert isinstance(source, InterventionalSource)
     assert source.horizon == 4
 
@@ -121,7 +121,7 @@ def test_interventional_needs_no_oracle_and_takes_a_horizon():
 @pytest.mark.parametrize("text", ["interventional:0", "interventional:-1", "interventional:1.5", "interventional:"])
 def test_a_bad_horizon_is_refused(text):
     with pytest.raises(UsageError, match=r"1 or more.*for example interventional:2"):
-        make_source(text)
+        make_source(text, ENV)
 
 
 def test_a_source_of_ones_own_comes_from_a_file(tmp_path):
@@ -136,13 +136,13 @@ def test_a_source_of_ones_own_comes_from_a_file(tmp_path):
     )
     np.testing.assert_array_equal(graphs(f"{path}:Source"), np.broadcast_to(jnp.tri(N, dtype=bool), (T, B, N, N)))
     with pytest.raises(UsageError, match="has no Sauce"):
-        make_source(f"{path}:Sauce")
+        make_source(f"{path}:Sauce", ENV)
 
 
 @pytest.mark.parametrize("text", ["orakle", "", "Complete"])
 def test_an_unknown_name_is_refused_with_all_names(text):
-    with pytest.raises(UsageError, match="must be self, complete, oracle, interventional"):
-        make_source(text)
+    with pytest.raises(UsageError, match="must be learned, self, complete, oracle, interventional"):
+        make_source(text, ENV)
 
 
 @pytest.mark.parametrize(
@@ -156,5 +156,5 @@ def test_an_unknown_name_is_refused_with_all_names(text):
 def test_a_users_source_that_cannot_work_is_refused(tmp_path, body, words):
     (tmp_path / "mine.py").write_text(f"class Mine:\n    {body}\n")
     with pytest.raises(UsageError) as refusal:
-        make_source(f"{tmp_path}/mine.py:Mine")
+        make_source(f"{tmp_path}/mine.py:Mine", ENV)
     assert words in str(refusal.value)

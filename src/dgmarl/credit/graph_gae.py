@@ -101,9 +101,9 @@ def graph_gae(
     bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
     require_fractions(gamma=gamma, lambda_=lambda_)
     _check_options(form, pair_baseline, reward_graph, cross_weight, graph)
-    options = {"weighted": weighted, "form": form, "per_pair": per_pair, "max_degree": degree_bound(graph, method, max_degree)}
+    options = {"form": form, "per_pair": per_pair, "max_degree": degree_bound(graph, method, max_degree)}
     steps = Steps(reward, value, next_value, bootstrap, continues)
-    return _graph_gae(steps, graph, gamma, lambda_, pair_baseline, reward_graph, cross_weight, own, **options)
+    return _graph_gae(steps, graph, gamma, lambda_, weighted, pair_baseline, reward_graph, cross_weight, own, **options)
 
 
 def soft_graph_gae(
@@ -134,7 +134,7 @@ def soft_graph_gae(
     require_fractions(gamma=gamma, lambda_=lambda_)
     _check_cross_weight(cross_weight, weights)
     steps = Steps(reward, value, next_value, bootstrap, continues)
-    pairs = _soft_pairs(steps, weights, gamma, lambda_, cross_weight, weighted=weighted)
+    pairs = _soft_pairs(steps, weights, gamma, lambda_, cross_weight, weighted)
     return pairs if per_pair else pairs.sum(-1)
 
 
@@ -187,20 +187,20 @@ def meeting_tails(
     return scan_lags(graph, ends, now, emit, max_degree)
 
 
-@partial(jax.jit, static_argnames=("weighted", "form", "per_pair", "max_degree"))
+@partial(jax.jit, static_argnames=("form", "per_pair", "max_degree"))
 def _graph_gae(
-    steps, graph, gamma, lambda_, baseline, reward_graph, cross_weight, own, *, weighted, form, per_pair, max_degree
+    steps, graph, gamma, lambda_, weighted, baseline, reward_graph, cross_weight, own, *, form, per_pair, max_degree
 ):
     delta, computed, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
     own = computed if own is None else own
     table = own if form == "td" else own + steps.value
+    unreached = jnp.where(weighted, 1 - lambda_, 0)
 
     def finish(t, credit):
         def at_t(array):
             return array[t] if jnp.ndim(array) == graph.ndim else array
 
-        start = table[t] if weighted else None
-        pairs = _pair_summands(credit, own[t], start, lambda_, at_t(baseline), at_t(cross_weight))
+        pairs = _pair_summands(credit, own[t], table[t], unreached, at_t(baseline), at_t(cross_weight))
         return pairs if per_pair else pairs.sum(-1)
 
     if jnp.ndim(reward_graph) < graph.ndim:
@@ -212,12 +212,12 @@ def _graph_gae(
     return jax.vmap(finish)(jnp.arange(graph.shape[0]), credit)
 
 
-@partial(jax.jit, static_argnames="weighted")
-def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, *, weighted):
+@jax.jit
+def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, weighted):
     delta, own, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
     edges = jnp.maximum(weights, jnp.eye(weights.shape[-1], dtype=weights.dtype)).astype(delta.dtype)
     credit = path_sums(delta, edges, edges, steps.continues, gamma * lambda_, max_product)
-    return _pair_summands(credit, own, own if weighted else None, lambda_, None, cross_weight)
+    return _pair_summands(credit, own, own, jnp.where(weighted, 1 - lambda_, 0), None, cross_weight)
 
 
 def _plain_credit(steps, gamma, lambda_):
@@ -227,13 +227,12 @@ def _plain_credit(steps, gamma, lambda_):
     return delta, discounted_sums(delta, steps.continues, gamma * lambda_), gamma, lambda_
 
 
-def _pair_summands(credit, own, start, lambda_, baseline, cross_weight):
+def _pair_summands(credit, own, start, unreached, baseline, cross_weight):
     """What each target i adds to the advantage of j: its own GAE on the diagonal, weighted credit elsewhere.
 
-    start: the tail at the start itself, which unreached agents keep with weight 1 - lambda; None for plain weights.
+    start: the tail at the start itself, which unreached agents keep with the weight `unreached`.
     """
-    if start is not None:
-        credit = lambda_ * credit + (1 - lambda_) * start[..., None, :]
+    credit = (1 - unreached) * credit + unreached * start[..., None, :]
     if baseline is not None:
         credit = credit - baseline
     cross = jnp.asarray(cross_weight, credit.dtype) * credit

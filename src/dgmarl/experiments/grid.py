@@ -1,7 +1,8 @@
 """Run a grid of cells and publish one small file per cell: `python -m dgmarl.experiments.grid star-spread --out results`.
 
 A cell is one configuration with all its seeds. A finished cell has its file and is skipped: an interrupted grid goes on where
-it stopped. Several cells are worked on at once, because compiling uses one core and no accelerator.
+it stopped. Cells of equal shape run as lanes of one program; several programs are worked on at once, because compiling uses one
+core and no accelerator.
 """
 
 import argparse
@@ -17,13 +18,24 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from dgmarl.config import plain
+from dgmarl.experiments.lanes import shape, train_lanes
 from dgmarl.files import write_atomic
 from dgmarl.runs.folder import code_version
 from dgmarl.runs.recorder import TrainResult
 from dgmarl.settings import PPO_METHODS, TrainConfig, resolve
 from dgmarl.training import train
 
-PUBLISHED_METRICS = ("graph_density", "entropy", "value_loss")
+PUBLISHED_METRICS = (
+    "graph_density",
+    "graph_ratio",
+    "graph_f1_oracle",
+    "graph_precision_oracle",
+    "graph_recall_oracle",
+    "graph_f1_interventional",
+    "entropy",
+    "value_loss",
+    "advantage_std",
+)
 
 
 @dataclass(frozen=True)
@@ -87,8 +99,8 @@ def published(result: TrainResult) -> dict[str, Any]:
     }
 
 
-def run_grid(cells: list[Cell], out: Path, workers: int) -> None:
-    """Train every cell that has no result yet, `workers` at a time."""
+def run_grid(cells: list[Cell], out: Path, workers: int = 1, lanes: int = 8) -> None:
+    """Train every cell that has no result yet, up to `lanes` in a program and `workers` programs at a time."""
     waiting = [cell for cell in cells if not cell.path(out).exists()]
     console = Console(stderr=True)
     with (
@@ -96,18 +108,29 @@ def run_grid(cells: list[Cell], out: Path, workers: int) -> None:
         ThreadPoolExecutor(workers) as pool,
     ):
         task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(waiting))
-        jobs = {pool.submit(_run_cell, cell, out): cell for cell in waiting}
+        jobs = {pool.submit(_run_program, program, out): program for program in programs(waiting, lanes)}
         for job in as_completed(jobs):
-            bar.update(task, advance=1)
-            console.print(f"{jobs[job].path(out)}: {job.result()}")
+            bar.update(task, advance=len(jobs[job]))
+            console.print(job.result())
 
 
-def _run_cell(cell: Cell, out: Path) -> str:
-    result = train(cell.config)
-    write_atomic(cell.path(out), json.dumps(published(result)) + "\n")
-    final = result.returns[:, -1].mean(axis=-1)
-    seconds = f"{result.timing['compile_s']:.0f} s compiling, {result.timing['train_s']:.0f} s training"
-    return f"return {final.mean():.3f} ± {final.std():.3f}, {seconds}"
+def programs(cells: Iterable[Cell], lanes: int) -> list[list[Cell]]:
+    """Cells of equal shape together, at most `lanes` of them."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(shape(cell.config), []).append(cell)
+    return [group[k : k + lanes] for group in groups.values() for k in range(0, len(group), lanes)]
+
+
+def _run_program(cells: list[Cell], out: Path) -> str:
+    results = train_lanes([cell.config for cell in cells]) if len(cells) > 1 else [train(cells[0].config)]
+    lines = []
+    for cell, result in zip(cells, results, strict=True):
+        write_atomic(cell.path(out), json.dumps(published(result)) + "\n")
+        final = result.returns[:, -1].mean(axis=-1)
+        seconds = f"{result.timing['compile_s']:.0f} s compiling, {result.timing['train_s']:.0f} s training"
+        lines.append(f"{cell.path(out)}: return {final.mean():.3f} ± {final.std():.3f}, {seconds}")
+    return "\n".join(lines)
 
 
 def _rounded(values: np.ndarray) -> list[list[float]]:
@@ -121,12 +144,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--steps", type=float, help="environment steps per seed; default: the paper's")
-    parser.add_argument("--workers", type=int, default=4, help="cells at a time")
+    parser.add_argument("--workers", type=int, default=4, help="programs at a time")
+    parser.add_argument("--lanes", type=int, default=8, help="cells of equal shape in one program")
     parser.add_argument("--only", default="", help="only cells whose scenario or method contains this")
     options = parser.parse_args()
     steps = {} if options.steps is None else {"steps": int(options.steps)}
     cells = GRIDS[options.grid](seeds=options.seeds, **steps)
-    run_grid([cell for cell in cells if options.only in f"{cell.scenario}__{cell.method}"], options.out, options.workers)
+    run_grid(
+        [cell for cell in cells if options.only in f"{cell.scenario}__{cell.method}"],
+        options.out,
+        options.workers,
+        options.lanes,
+    )
 
 
 if __name__ == "__main__":

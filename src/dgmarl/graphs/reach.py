@@ -24,6 +24,7 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
+from dgmarl.device import unroll
 from dgmarl.errors import UsageError
 
 Arrays = Array | np.ndarray
@@ -211,7 +212,7 @@ def scan_lags(
         return lags, emit(t, lags)
 
     start = jnp.full(graph.shape[1:], NEVER, jnp.int32)
-    return lax.scan(step, start, (jnp.arange(graph.shape[0]), graph, ends), reverse=True)[1]
+    return lax.scan(step, start, (jnp.arange(graph.shape[0]), graph, ends), reverse=True, unroll=unroll())[1]
 
 
 def degree_bound(graph: Bool[Array, "T *B N N"], method: Method, max_degree: int | None) -> int | None:

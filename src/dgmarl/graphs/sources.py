@@ -1,6 +1,6 @@
 """Where dependence graphs come from. One interface: `init`, `infer` before the update, `update` after it.
 
-    source.needs                                what the rollout must record: "oracle", "states", "keys"
+    source.needs                                what the rollout must record: "oracle", "states", "keys", "local"
     source.init(key, env)            -> gstate  a pytree, part of the checkpoint
     source.infer(gstate, batch, key) -> bool[T, B, N, N], row = source, column = target, self-loops on
     source.update(gstate, batch, key) -> gstate, metrics
@@ -21,11 +21,12 @@ from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
 from dgmarl.graphs.interventional import InterventionalSource
+from dgmarl.graphs.learned import GraphModelConfig, LearnedSource
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import RECORDABLE, Batch
 
 Graph = Bool[Array, "T B N N"]
-NAMES = "self, complete, oracle, interventional, interventional:H, random:P, fixed:FILE or file.py:Source"
+NAMES = "learned, self, complete, oracle, interventional, interventional:H, random:P, fixed:FILE or file.py:Source"
 
 
 class GraphSource(Protocol):
@@ -137,9 +138,13 @@ def fixed_source(path: str) -> FixedSource:
     return FixedSource(lambda n: matrix)
 
 
-def make_source(text: str) -> GraphSource:
-    """A source by its name on the command line: one of `NAMES`."""
+def make_source(text: str, env: Environment, rows: int = 1, model: GraphModelConfig | None = None) -> GraphSource:
+    """A source by its name on the command line: one of `NAMES`.
+
+    rows: steps per batch over all environments, and model: its numbers, both for the learned source only.
+    """
     simple: dict[str, Callable[[], GraphSource]] = {
+        "learned": lambda: LearnedSource(model or GraphModelConfig(), env, rows),
         "self": self_source,
         "complete": complete_source,
         "oracle": OracleSource,

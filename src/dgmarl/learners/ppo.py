@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from dgmarl.credit.gae import gae
 from dgmarl.credit.graph_gae import graph_gae
 from dgmarl.credit.standardise import RunningStatistics, initial_statistics, standardise, update_statistics
+from dgmarl.device import unroll
 from dgmarl.envs.base import EnvSpec, View
 from dgmarl.errors import UsageError
 from dgmarl.nets.actor_critic import CriticKind, Policy, Value
@@ -112,6 +113,7 @@ class PPO:
         # Flattened to one vector: a few operations per update instead of a few per layer.
         rule = optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(config.learning_rate))
         self.optimiser = optax.flatten(rule)
+        self.team_reward: bool | Bool[Array, ""] = config.credit == "global"
         self._per_agent = (spec.n_agents,) if config.credit == "local" else ()
 
     def init(self, key: PRNGKeyArray) -> PPOState:
@@ -167,7 +169,8 @@ class PPO:
 
         parts = None if self.config.minibatches == 1 else self._minibatches(key, batch.memory, samples)
         n_updates = self.config.epochs * self.config.minibatches
-        (params, optimiser), metrics = jax.lax.scan(update, (state.params, state.optimiser), parts, length=n_updates)
+        start = (state.params, state.optimiser)
+        (params, optimiser), metrics = jax.lax.scan(update, start, parts, length=n_updates, unroll=unroll())
         metrics = {name: values.mean() for name, values in metrics.items()}
         metrics["advantage_std"] = jnp.std(samples.advantage, where=samples.mask)
         return PPOState(params, optimiser, statistics), metrics
@@ -176,9 +179,7 @@ class PPO:
         self, statistics: RunningStatistics, batch: Batch
     ) -> tuple[Float[Array, "T B N"], RunningStatistics]:
         """The rewards that credit is made of. Global credit gives everybody the sum."""
-        reward = batch.reward
-        if self.config.credit == "global":
-            reward = jnp.broadcast_to(reward.sum(axis=-1, keepdims=True), reward.shape)
+        reward = jnp.where(self.team_reward, batch.reward.sum(axis=-1, keepdims=True), batch.reward)
         if not self.config.standardise_reward:
             return reward, statistics
         seen = reward[..., :1] if self.config.credit == "global" else reward

@@ -1,0 +1,144 @@
+"""Cells of equal shape side by side in one program: lanes.
+
+An accelerator that runs ten seeds is mostly waiting: eighty take about twice as long. Cells that differ only in whose reward
+counts, in which given graph is used or in a few numbers do the same computation with other values, so their seeds can be lanes
+of one program. A lane's run is the run its configuration gives alone, up to rounding.
+"""
+
+import time
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from dgmarl.config import override, plain
+from dgmarl.envs.base import Environment
+from dgmarl.envs.registry import make_env
+from dgmarl.graphs.sources import GraphSource, make_source
+from dgmarl.learners.ppo import PPO, PPOConfig
+from dgmarl.rollout import Batch
+from dgmarl.runs.recorder import Recorder, TrainResult
+from dgmarl.settings import TrainConfig
+from dgmarl.training import Trainer, start_seeds
+
+NUMBERS = ("learner.weighted", "learner.cross_weight", "learner.entropy", "learner.learning_rate", "graph_model.threshold")
+"""What may differ between lanes besides credit and graph."""
+
+
+class Lane(NamedTuple):
+    """Where one lane differs from the others."""
+
+    team_reward: Array
+    source: Array
+    """Index into the sources of all lanes."""
+    numbers: dict[str, Array]
+
+
+class ChosenSource:
+    """All sources of a program, of which each lane uses one."""
+
+    def __init__(self, sources: Sequence[GraphSource], chosen: Array | int = 0):
+        self.sources, self.chosen = sources, chosen
+        self.needs = frozenset[str]().union(*(source.needs for source in sources))
+
+    def init(self, key: PRNGKeyArray, env: Environment) -> list[Any]:
+        """The states of all of them."""
+        return [source.init(key, env) for source in self.sources]
+
+    def infer(self, gstate: list[Any], batch: Batch, key: PRNGKeyArray) -> Array:
+        """The graph of the chosen one."""
+        graphs = [source.infer(part, batch, key) for source, part in zip(self.sources, gstate, strict=True)]
+        return jnp.stack(graphs)[self.chosen]
+
+    def update(self, gstate: list[Any], batch: Batch, key: PRNGKeyArray) -> tuple[list[Any], dict[str, Array]]:
+        """Nothing to learn: a source that learns is the same in all lanes and stands alone."""
+        return gstate, {}
+
+
+def shape(config: TrainConfig) -> str:
+    """Equal for two configurations that can be lanes of one program."""
+    values = plain(config)
+    if not isinstance(config.learner, PPOConfig):
+        return repr(values)
+    for name in NUMBERS:
+        part, _, field = name.partition(".")
+        del values[part][field]
+    learns = config.learner.credit == "graph" and config.graph == "learned"
+    values["method"], values["graph"] = config.method.partition("-")[0], learns
+    if not learns:
+        del values["graph_model"]
+    if not config.learner.standardise_reward:  # otherwise the statistics have other shapes
+        del values["learner"]["credit"]
+    return repr(values)
+
+
+def train_lanes(configs: Sequence[TrainConfig]) -> list[TrainResult]:
+    """Train configurations of one `shape` at once; one result for each."""
+    base, env = _as_graph_credit(configs[0]), make_env(configs[0].env, **configs[0].env_options)
+    names = ["self" if config.learner.credit != "graph" else config.graph for config in configs]
+    distinct = sorted(set(names))
+    lanes = _repeat([_lane(config, distinct.index(name)) for config, name in zip(configs, names, strict=True)], base.seeds)
+
+    def trainer(lane: Lane | None = None) -> Trainer:
+        trainer = Trainer(_substitute(base, lane.numbers) if lane else base, env)
+        if len(distinct) > 1 or distinct[0] != base.graph:
+            sources = [make_source(name, env) for name in distinct]
+            trainer.source = ChosenSource(sources, lane.source if lane else 0)
+        if lane:
+            assert isinstance(trainer.learner, PPO)
+            trainer.learner.team_reward = lane.team_reward
+        return trainer
+
+    state = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(start_seeds(trainer(), config) for config in configs))
+    began = time.perf_counter()
+    advance = jax.vmap(lambda lane, state, n_iterations: trainer(lane).advance(state, n_iterations), in_axes=(0, 0, None))
+    advance = jax.jit(advance, donate_argnums=1).lower(lanes, state, 1).compile()
+    recorders = [Recorder(config) for config in configs]
+    for recorder in recorders:
+        recorder.compiled(time.perf_counter() - began)
+    between = trainer().iterations_between_evaluations
+    while any(recorder.wants_more() for recorder in recorders):
+        state, *outcome = advance(lanes, state, between if recorders[0].steps else 1)
+        for k, recorder in enumerate(recorders):
+            if recorder.wants_more():
+                recorder.record(*_part((state, *outcome), k, base.seeds))
+    return [recorder.result(_part(state, k, base.seeds)) for k, recorder in enumerate(recorders)]
+
+
+def _as_graph_credit(config: TrainConfig) -> TrainConfig:
+    """Local credit is a graph of self-loops with plain weights; global credit is that with the team's reward."""
+    backbone = config.method.partition("-")[0]
+    return override(config, {"method": f"{backbone}-dg", "learner.credit": "graph"})
+
+
+def _lane(config: TrainConfig, source: int) -> Lane:
+    numbers = {}
+    for name in NUMBERS:
+        part, _, field = name.partition(".")
+        numbers[name] = jnp.asarray(getattr(getattr(config, part), field))
+    if config.learner.credit != "graph":
+        numbers["learner.weighted"] = jnp.asarray(False)
+    return Lane(jnp.asarray(config.learner.credit == "global"), jnp.int32(source), numbers)
+
+
+def _substitute(config: TrainConfig, numbers: dict[str, Array]) -> TrainConfig:
+    """The configuration with values that are known only on the device, so past all checks."""
+    parts = {name.partition(".")[0] for name in numbers}
+    new, fresh = copy(config), {part: copy(getattr(config, part)) for part in parts}
+    for name, value in numbers.items():
+        part, _, field = name.partition(".")
+        object.__setattr__(fresh[part], field, value)
+    for part, value in fresh.items():
+        object.__setattr__(new, part, value)
+    return new
+
+
+def _repeat(lanes: list[Lane], n_seeds: int) -> Lane:
+    return jax.tree.map(lambda *values: jnp.repeat(jnp.stack(values), n_seeds, axis=0), *lanes)
+
+
+def _part(tree: Any, k: int, n_seeds: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[k * n_seeds : (k + 1) * n_seeds], tree)

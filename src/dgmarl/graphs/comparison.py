@@ -1,0 +1,31 @@
+"""How good a graph is: against what the environment knows, and against what its simulator shows."""
+
+import jax
+from jaxtyping import Array, Bool, Float
+
+from dgmarl.envs.base import Environment
+from dgmarl.graphs.interventional import intervene_batch
+from dgmarl.graphs.metrics import agreement
+from dgmarl.rollout import Batch
+
+EVERY = 5
+"""The simulator is asked about every fifth step only: N * A steps of the environment for each."""
+
+
+def references(env: Environment) -> frozenset[str]:
+    """What a rollout must record for `compare`."""
+    return frozenset({"states", "keys"} | ({"oracle"} if env.offers("oracle_graph") else set()))
+
+
+def compare(env: Environment, graph: Bool[Array, "T B N N"], batch: Batch) -> dict[str, Float[Array, ""]]:
+    """Precision, recall and F1 of the edges of `graph` against the oracle, if there is one, and the interventional graph."""
+    truths = {}
+    if "oracle" in batch.extras:
+        truths["oracle"] = (graph, batch.extras["oracle"], batch.valid)
+    some = jax.tree.map(lambda leaf: leaf[::EVERY], batch._replace(memory=None, last_view=None))
+    truths["interventional"] = (graph[::EVERY], intervene_batch(env, some).action_graph, some.valid)
+    return {
+        f"graph_{measure}_{name}": value
+        for name, (predicted, truth, valid) in truths.items()
+        for measure, value in agreement(predicted, truth, valid)._asdict().items()
+    }

@@ -1,0 +1,58 @@
+"""Lanes: cells of equal shape in one program give what each gives alone."""
+
+import numpy as np
+import pytest
+
+from dgmarl.experiments.lanes import shape, train_lanes
+from dgmarl.settings import resolve
+from dgmarl.training import train
+from tests.tiny import GIFT, SMALL
+
+PLAIN = {**SMALL, "learner.standardise_reward": False}
+
+
+def config(method, graph="oracle", **overrides):
+    return resolve(GIFT, method, {**PLAIN, **overrides}, graph=graph, seeds=2, steps=100)
+
+
+CELLS = {
+    "local": config("ippo-local"),
+    "global": config("ippo-global"),
+    "oracle": config("ippo-dg"),
+    "random": config("ippo-dg", "random:0.5", **{"learner.cross_weight": 0.3, "learner.weighted": False}),
+}
+
+
+@pytest.fixture(scope="module")
+def together():
+    return dict(zip(CELLS, train_lanes(list(CELLS.values())), strict=True))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_lane_is_the_run_alone(together, name):
+    alone, lane = train(CELLS[name]), together[name]
+    assert lane.config == CELLS[name]
+    np.testing.assert_array_equal(lane.steps, alone.steps)
+    np.testing.assert_allclose(lane.metrics["policy_loss"], alone.metrics["policy_loss"], atol=1e-4)
+    np.testing.assert_allclose(lane.metrics["value_loss"], alone.metrics["value_loss"], atol=1e-4)
+
+
+def test_lanes_differ(together):
+    losses = [result.metrics["policy_loss"][:, -1].tolist() for result in together.values()]
+    assert len({tuple(loss) for loss in losses}) == len(CELLS)
+
+
+def test_learned_lanes_differ_by_their_threshold():
+    thresholds = [0.0, 10.0]
+    cells = [config("ippo-dg", "learned", **{"graph_model.threshold": c}) for c in thresholds]
+    densities = [result.metrics["graph_density"].mean() for result in train_lanes(cells)]
+    assert densities == thresholds[:1] + [1.0]
+
+
+def test_what_changes_shapes_is_no_lane():
+    oracle = shape(CELLS["oracle"])
+    assert oracle == shape(CELLS["local"]) == shape(CELLS["random"])
+    others = (config("mappo-dg"), config("ippo-dg", "learned"), config("ippo-dg", **{"learner.hidden": 9}))
+    assert all(shape(other) != oracle for other in others)
+    scaled = {"learner.standardise_reward": True}
+    assert shape(config("ippo-local", **scaled)) != shape(config("ippo-dg", **scaled))

@@ -1,0 +1,218 @@
+"""Graphs learned with reverse models: orientation, states, order of updates, and the identities of the networks."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dgmarl import Environment, EnvSpec, Outcome, View
+from dgmarl.errors import UsageError
+from dgmarl.graphs import learned
+from dgmarl.graphs.learned import GraphModelConfig, LearnedSource, in_chunks
+from dgmarl.graphs.metrics import agreement
+from dgmarl.nets.reverse_models import PairModel
+from dgmarl.rollout import act_randomly, collect, start_play
+from dgmarl.settings import resolve
+from dgmarl.training import Trainer
+from tests.tiny import GIFT, SMALL, Gift
+
+KEY = jax.random.key(0)
+N_ENVS = 32
+
+
+class SignalState(NamedTuple):
+    time: jax.Array
+    listening: jax.Array
+    """Whether each agent hears the other in this step."""
+    own: jax.Array
+    heard: jax.Array
+
+
+class Signals(Environment[SignalState]):
+    """Two agents know what they did last. In each step each of them, at random, hears what the other does."""
+
+    def __init__(self):
+        self.spec = EnvSpec("signals", n_agents=2, n_actions=3, obs_size=9, state_size=18, horizon=8)
+
+    def reset(self, key):
+        own, heard = jax.random.randint(key, (2, 2), 0, 3)
+        state = SignalState(jnp.int32(0), jax.random.bernoulli(key, 0.5, (2,)), own, heard)
+        return state, self._view(state)
+
+    def step(self, key, state, action):
+        heard = jnp.where(state.listening, action[::-1], -1)
+        state = SignalState(state.time + 1, jax.random.bernoulli(key, 0.5, (2,)), action, heard)
+        ends = state.time >= self.spec.horizon
+        return state, self._view(state), Outcome(jnp.zeros(2), jnp.zeros_like(ends), ends, {})
+
+    def _view(self, state):
+        obs = self.local_state(state)
+        return View(obs, obs.reshape(-1), jnp.ones((2, 3), bool), jnp.ones(2, bool))
+
+    def oracle_graph(self, state):
+        return jnp.eye(2, dtype=bool) | state.listening
+
+    def local_state(self, state):
+        # Who one is stands in it: two agents that look the same are one agent to models without identities.
+        words = (jax.nn.one_hot(state.own, 3), jax.nn.one_hot(state.heard, 3))
+        return jnp.concatenate([state.listening[:, None], jnp.eye(2), *words], axis=1)
+
+
+def trained(env, n_updates=150, **options):
+    """A source after some updates on random play, and a fresh batch to judge it on."""
+    config = GraphModelConfig(**{"learning_rate": 2e-3, **options})
+    source = LearnedSource(config, env, N_ENVS * env.spec.horizon)
+
+    def batch_of(key):
+        start_key, play_key = jax.random.split(key)
+        start = start_play(env, start_key, None, N_ENVS)
+        needs = source.needs | {"oracle"}
+        return collect(env, act_randomly, start, play_key, env.spec.horizon, needs, reset=False)[1]
+
+    @jax.jit
+    def learn(key):
+        def one(gstate, key):
+            gstate, metrics = source.update(gstate, batch_of(key), key)
+            return gstate, metrics
+
+        return jax.lax.scan(one, source.init(key, env), jax.random.split(key, n_updates))
+
+    gstate, metrics = learn(KEY)
+    return source, gstate, batch_of(jax.random.key(1)), metrics
+
+
+@pytest.fixture(scope="module")
+def gift():
+    # Both agents see the same, so only heads can tell them apart.
+    return trained(Gift(), multi_head=True)
+
+
+def test_the_giver_influences_the_receiver_and_not_the_reverse(gift):
+    source, gstate, batch, _ = gift
+    graph = source.infer(gstate, batch, KEY)
+    assert graph.shape == (*batch.reward.shape, 2)
+    assert graph[..., 0, 1].all(), "agent 0's action shows in what agent 1 sees next"
+    assert not graph[..., 1, 0].any(), "agent 1's action shows nowhere"
+    assert graph[..., 0, 0].all() and graph[..., 1, 1].all()
+
+
+def test_transpose_gives_the_orientation_of_the_original_code(gift):
+    source, gstate, batch, _ = gift
+    mirrored = LearnedSource(replace(source.config, transpose=True), Gift(), source.rows)
+    graph = mirrored.infer(gstate, batch, KEY)
+    assert graph[..., 1, 0].all() and not graph[..., 0, 1].any()
+
+
+def test_threshold_zero_leaves_only_self_loops(gift):
+    source, gstate, batch, _ = gift
+    graph = LearnedSource(replace(source.config, threshold=0.0), Gift(), source.rows).infer(gstate, batch, KEY)
+    assert (graph == jnp.eye(2, dtype=bool)).all()
+
+
+def test_no_edges_before_the_warm_up_is_over(gift):
+    source, gstate, batch, _ = gift
+    patient = LearnedSource(replace(source.config, warm_up=int(gstate.n_updates) + 1), Gift(), source.rows)
+    assert (patient.infer(gstate, batch, KEY) == jnp.eye(2, dtype=bool)).all()
+
+
+def test_losses_fall_and_metrics_are_what_they_say(gift):
+    *_, metrics = gift
+    assert metrics["graph_pair_loss"][-1] < metrics["graph_pair_loss"][0] - 0.2
+    assert abs(metrics["graph_predictor_entropy"][-1] - np.log(2)) < 0.02, "random play cannot be told from one's own state"
+    assert 0.3 < metrics["graph_ratio"][-1] < 0.7, "of the two pairs one is certain and one a coin toss"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"encoder": False, "multi_head": True},
+        {"sees": "local_state", "replay": 3, "gradient_steps": 2, "pair_fraction": 0.6, "condition_on_action": True},
+    ],
+    ids=["default", "raw states, heads", "all other options"],
+)
+def test_edges_appear_in_the_right_states_only(options):
+    source, gstate, batch, _ = trained(Signals(), n_updates=150, **options)
+    found = agreement(source.infer(gstate, batch, KEY), batch.extras["oracle"], batch.valid)
+    assert found.f1 > 0.95
+
+
+def test_the_graph_of_an_iteration_does_not_depend_on_its_own_update():
+    """Two runs whose models only learn differently: the first iteration is the same, the next one is not."""
+    trainer = Trainer(resolve(GIFT, "ippo-dg", {**SMALL, "graph_model.threshold": 1.0}, graph="learned", seeds=1, steps=10))
+    state, iterate = trainer.init(KEY), jax.jit(trainer.iterate)
+    other = jax.tree.map(lambda moment: moment + 1, state.graph.optimiser)
+    used = []
+    for start in (state, state._replace(graph=state.graph._replace(optimiser=other))):
+        after, first = iterate(start)
+        used.append((first, iterate(after)[1]))
+    assert used[0][0]["graph_density"] == used[1][0]["graph_density"]
+    assert used[0][0]["policy_loss"] == used[1][0]["policy_loss"]
+    assert used[0][1]["policy_loss"] != used[1][1]["policy_loss"]
+
+
+def test_factorised_first_layer_equals_the_plain_one():
+    model, n_agents = PairModel(5, heads=True), 4
+    keys = jax.random.split(KEY, 3)
+    source, target = jax.random.normal(keys[0], (6, n_agents, 3)), jax.random.normal(keys[1], (6, n_agents, 7))
+    params = model.init(keys[2], source, target)
+    fast = model.apply(params, source, target)
+    weights = params["params"]
+    for j in range(n_agents):
+        for i in range(n_agents):
+            x = np.concatenate([target[:, i], source[:, j]], axis=-1) @ weights["weight"] + weights["bias"]
+            for number in range(3):
+                x = np.maximum(x, 0)
+                norm = weights[f"LayerNorm_{number}"]
+                x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * norm["scale"] + norm["bias"]
+                if number < 2:
+                    x = x @ weights[f"Linear_{number}"]["weight"] + weights[f"Linear_{number}"]["bias"]
+            plain = x @ weights["head_weight"][j] + weights["head_bias"][j, 0]
+            np.testing.assert_allclose(fast[:, j, i], plain, atol=1e-6)
+
+
+def test_chosen_pairs_are_a_part_of_all_pairs():
+    model, states = PairModel(5), jax.random.normal(KEY, (6, 4, 3))
+    params = model.init(KEY, states, states)
+    chosen = jnp.array([[2, 0], [3, 1], [0, 2], [1, 3]])
+    every, some = model.apply(params, states, states), model.apply(params, states, states, chosen)
+    np.testing.assert_allclose(some, jnp.take_along_axis(every, chosen[None, ..., None], axis=2), atol=1e-6)
+
+
+def test_chunks_change_neither_values_nor_gradients():
+    rows = jax.random.normal(KEY, (10, 3))
+
+    def loss(weight, at_once):
+        return (in_chunks(lambda x: jnp.tanh(x @ weight), rows, at_once) ** 2).sum()
+
+    weight = jax.random.normal(jax.random.key(1), (3, 2))
+    for at_once in (1, 4, 10):
+        np.testing.assert_allclose(loss(weight, at_once), loss(weight, 100), rtol=1e-6)
+        np.testing.assert_allclose(jax.grad(loss)(weight, at_once), jax.grad(loss)(weight, 100), rtol=1e-5)
+
+
+def test_pairs_in_chunks_give_the_same_update(monkeypatch):
+    env = Signals()
+    source = LearnedSource(GraphModelConfig(), env, N_ENVS * env.spec.horizon)
+    start = start_play(env, KEY, None, N_ENVS)
+    _, batch = collect(env, act_randomly, start, KEY, env.spec.horizon, frozenset(), reset=False)
+    whole, _ = source.update(source.init(KEY, env), batch, KEY)
+    monkeypatch.setattr(learned, "FLOATS_AT_ONCE", 50 * 4 * 256)
+    parts, _ = source.update(source.init(KEY, env), batch, KEY)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), whole.params, parts.params)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("threshold", -1.0), ("pair_fraction", 0.0), ("replay", 0), ("gradient_steps", 0), ("encoding", 0)]
+)
+def test_numbers_that_cannot_be_meant_are_refused(option, value):
+    with pytest.raises(UsageError, match=f"graph_model.{option} is"):
+        GraphModelConfig(**{option: value})
+
+
+def test_local_states_are_asked_for_only_where_there_are_some():
+    with pytest.raises(UsageError, match="offers no local_state"):
+        LearnedSource(GraphModelConfig(sees="local_state"), Gift(), 10)

@@ -371,6 +371,95 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Reproduce:
+    """Train the cells of a figure of the paper, those that are not done, and draw it; or draw it from published results."""
+
+    figure: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="FIGURE|all")]]
+    """motivation, random-graphs, mpe, lbf, smaclite, or all."""
+    out: Path = Path("reproduction")
+    """The folder for results, run folders, figures, tables and index.html."""
+    seeds: Count = 10
+    """Seeds per cell."""
+    steps: Count | None = None
+    """Environment steps per seed. Default: the paper's."""
+    workers: Count = 1
+    """Cells at a time; more than one uses idle cores while others compile."""
+    dry_run: bool = False
+    """Only list the cells and estimate the time on this machine, from a short trial."""
+    from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="DIR")] = None
+    """Train nothing: draw from the published results below this folder, such as results."""
+
+    def run(self) -> int:
+        """Plan, train with one bar for the whole grid, draw, and say where it is."""
+        from dgmarl.experiments import reproduce
+        from dgmarl.report.results import read_results
+
+        for name in ("seeds", "workers"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"--{name} is {getattr(self, name)}, but must be at least 1.")
+        figures = reproduce.figures_named(self.figure)
+        refuse_unwritable(self.out / "index.html")
+        if self.from_ is not None:
+            results = read_results(self.from_)
+        else:
+            grid = reproduce.make_grid(figures, self.out, self.seeds, self.steps)
+            if self.dry_run:
+                return _print_plan(grid)
+            _run_grid(grid, self.out, self.workers)
+            results = reproduce.results_of(grid, self.out)
+        with _status("drawing"):
+            written = reproduce.write_figures(figures, results, self.out)
+            page = reproduce.write_page(figures, results, self.out)
+        print(f"{_counted(len(written), 'file')} of figures and tables in {self.out}")
+        print(f"Open {page.absolute().as_uri()}")
+        return 0
+
+
+def _print_plan(grid) -> int:
+    """A line per cell, then the sum and how long it may take here."""
+    from dgmarl.experiments.reproduce import estimate_seconds
+
+    for job in grid.jobs:
+        cell, config = job.cell, job.cell.config
+        print(f"{job.state:<8} {cell.benchmark}/{cell.scenario} {cell.method}: {config.seeds} x {config.steps:,} steps")
+    for plan, reason in grid.not_runnable.items():
+        print(f"cannot   {plan.benchmark}/{plan.scenario} {plan.label}: {reason}")
+    left = [job for job in grid.jobs if job.state != "done"]
+    steps = sum(job.steps for job in left)
+    with _status("a short trial of each benchmark"):
+        hours = estimate_seconds(grid) / 3600
+    time = f"{hours:.1f} hours" if hours > 1 else f"{60 * hours:.0f} minutes"
+    print(f"{_counted(len(left), 'cell')} to run, {steps:,} environment steps: about {time} on this machine, one at a time.")
+    return 0
+
+
+def _run_grid(grid, out: Path, workers: int) -> None:
+    """Train with one bar for the whole grid, in environment steps of all cells."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from dgmarl.experiments.reproduce import run
+
+    console = Console(stderr=True)
+    for plan, reason in grid.not_runnable.items():
+        console.print(f"left out: {plan.benchmark}/{plan.scenario} {plan.label}: {reason}", markup=False)
+    had = {job: job.steps for job in grid.jobs if job.state == "done"}
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"{len(had)} of {_counted(len(grid.jobs), 'cell')}", total=sum(job.steps for job in grid.jobs))
+
+        def watch(job, steps: int) -> None:
+            had[job] = steps
+            bar.update(task, completed=sum(had.values()))
+
+        def finished(job, words: str) -> None:
+            watch(job, job.steps)
+            bar.update(task, description=f"{sum(had[one] >= one.steps for one in had)} of {_counted(len(grid.jobs), 'cell')}")
+            console.print(f"{job.cell.scenario} {job.cell.method}: {words}", markup=False, highlight=False)
+
+        run(grid, out, workers, watch, finished)
+
+
+@dataclass(frozen=True)
 class Demo:
     """Train local, global and dependence-graph credit on two small tasks and write a page with curves and a replay."""
 
@@ -461,6 +550,7 @@ COMMANDS: dict[str, type[Command]] = {
     "table": Table,
     "report": Report,
     "watch": Watch,
+    "reproduce": Reproduce,
     "demo": Demo,
     "theory": Theory,
     "envs": Envs,

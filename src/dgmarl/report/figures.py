@@ -106,14 +106,18 @@ def scenario_panels(results: Sequence[Result]) -> list[Panel]:
 
 
 def graph_panels(results: Sequence[Result]) -> list[Panel]:
-    """Density of the dependence graphs, and their F1 against the oracle's, over training, wherever they were measured."""
+    """Density of the dependence graphs, and their F1 against the oracle's, over training, wherever they change."""
     metrics = {"graph_density": "graph density (share of pairs)", "graph_f1": "F1 against the oracle's edges"}
     return [
         Panel(panel.title, measured, metric, label, (-0.02, 1.02))
         for panel in scenario_panels(results)
         for metric, label in metrics.items()
-        if (measured := [result for result in panel.results if result.metric(metric) is not None])
+        if (measured := [result for result in panel.results if _changes(result.metric(metric))])
     ]
+
+
+def _changes(values: np.ndarray | None) -> bool:
+    return values is not None and bool(np.ptp(values) > 0)
 
 
 @styled

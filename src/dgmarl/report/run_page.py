@@ -26,7 +26,8 @@ from dgmarl.report.table import interval_texts
 
 LARGEST = 5_000_000
 """Bytes of the whole page."""
-FOR_REPLAYS = 3_500_000
+MARGIN = 100_000
+"""Bytes that the budget of replays leaves over."""
 EPISODES = 3
 MOST_REPLAYS = 6
 
@@ -34,20 +35,21 @@ MOST_REPLAYS = 6
 def run_page(results: Sequence[Result], title: str = "Report") -> str:
     """One self-contained HTML page of results; replays are played anew from the run folders among them."""
     results = sorted(results, key=lambda result: (result.benchmark, result.scenario, order(result.method)))
-    replays, graphs, notes = _replays([result for result in results if "folder" in result.facts])
-    charts = {env: [one for one in results if one.env == env] for env in dict.fromkeys(result.env for result in results)}
+    charts = charts_data({env: [one for one in results if one.env == env] for env in dict.fromkeys(r.env for r in results)})
+    head, after = _aggregates(results), _timing(results) + _differences(results)
+    room = LARGEST - MARGIN - len((head + after + json.dumps(charts)).encode())
+    replays, graphs, notes = _replays([result for result in results if "folder" in result.facts], room)
     sections = [
         f"<h1>{escape(title)}</h1>{_about(results)}",
         _section("Final return", _headline(results) + _notes([*_caveats(results), *notes])),
         _section("Learning curves", charts_html()),
-        _aggregates(results),
+        head,
         _section("Graphs", _graph_pictures(graphs)) if graphs else "",
         _section("Who is credited with what?", asset("replay.html")) if replays else "",
-        _timing(results),
-        _differences(results),
+        after,
     ]
     names = ("charts", "replay") if replays else ("charts",)
-    text = page(title, "\n".join(sections), scripts(*names), {**charts_data(charts), "replays": replays})
+    text = page(title, "\n".join(sections), scripts(*names), {**charts, "replays": replays})
     if len(text.encode()) > LARGEST:
         raise UsageError(f"The page would have {len(text.encode()) / 1e6:.1f} MB, but at most 5: give fewer runs.")
     return text
@@ -164,8 +166,8 @@ def _plain(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _replays(results: Sequence[Result]) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], list[str]]:
-    """For the viewer, by name how often each edge was on, and why a run has no replay."""
+def _replays(results: Sequence[Result], room: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], list[str]]:
+    """For the viewer within `room` bytes, by name how often each edge was on, and why a run has no replay."""
     # Graph credit first: that is what the viewer is for.
     chosen = sorted(results, key=lambda result: "-dg" not in result.method)[:MOST_REPLAYS]
     replays, graphs, notes = [], {}, []
@@ -174,7 +176,7 @@ def _replays(results: Sequence[Result]) -> tuple[list[dict[str, Any]], dict[str,
     for result in chosen:
         name = f"{result.env} {result.method}"
         try:
-            replay, graph = _replay(result, name, FOR_REPLAYS // len(chosen))
+            replay, graph = _replay(result, name, room // len(chosen))
         except UsageError as error:
             notes.append(f"No replay of {name}: {error}")
             continue

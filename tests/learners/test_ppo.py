@@ -220,7 +220,7 @@ def test_minibatches_deal_out_every_environment_once_per_epoch():
     ppo = learner(epochs=epochs, minibatches=parts, network="gru")
     mark = jnp.broadcast_to(jnp.arange(n_envs)[:, None], (T, n_envs, N))
     views = jax.tree.map(jnp.asarray, random_views(np.random.default_rng(0), T, n_envs))
-    samples = Samples(views, mark, mark, mark[..., 0], mark, mark, mark >= 0)
+    samples = Samples(views, mark, mark, mark[..., 0], mark, mark, mark >= 0, mark)
     memory, dealt = ppo._minibatches(jax.random.key(0), jnp.broadcast_to(mark[0][..., None], (n_envs, N, 8)), samples)
     assert dealt.view.obs.shape == (epochs * parts, T, n_envs // parts, N, 4)
     for epoch in np.split(np.asarray(dealt.advantage), epochs):

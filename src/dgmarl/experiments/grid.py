@@ -35,6 +35,7 @@ PUBLISHED_METRICS = (
     "entropy",
     "value_loss",
     "advantage_std",
+    "cross_weight",
 )
 
 
@@ -78,7 +79,58 @@ def lbf_oracle(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
     ]
 
 
-GRIDS = {"star-spread": star_spread, "lbf-oracle": lbf_oracle}
+LBF = ("15x15-4p-3f", "15x15-3p-4f", "10x10-3p-3f", "8x8-2p-4f-coop", "10x10-2p-3f-coop", "15x15-3p-4f-coop")
+"""The paper's six foraging scenarios."""
+
+
+def lbf(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
+    """The paper's foraging result and its random-graph figure."""
+    graphs = {
+        "ippo": ["learned"],
+        "mappo": ["learned", "oracle", "random:0.1", "random:0.3", "random:0.5", "random:0.7", "random:0.9"],
+    }
+    credits = [(backbone, credit, "") for backbone in graphs for credit in ("local", "global")]
+    credits += [(backbone, "dg", graph) for backbone, names in graphs.items() for graph in names]
+    return [
+        Cell(
+            "lbf",
+            scenario,
+            "-".join(filter(None, (backbone, credit, graph.replace(":", "")))),
+            resolve(f"lbf/{scenario}", f"{backbone}-{credit}", seeds=seeds, steps=steps, graph=graph or "oracle"),
+        )
+        for scenario in LBF
+        for backbone, credit, graph in credits
+    ]
+
+
+def lbf_levers(seeds: int = 5, steps: int = 3_000_000) -> list[Cell]:
+    """What might help a graph where local reward learns faster (15x15-3p-4f), and must not hurt where it fails."""
+    cross = [(weighted, beta) for weighted in (True, False) for beta in (1.0, 0.5, 0.3, 0.2, 0.1)]
+    levers: list[tuple[str, dict[str, Any]]] = [("local", {}), ("global", {})]
+    levers += [("oracle", {"learner.weighted": weighted, "learner.cross_weight": beta}) for weighted, beta in cross]
+    levers += [("oracle", {"learner.weighted": weighted, "learner.adapt_cross_weight": True}) for weighted in (True, False)]
+    plain_weights = [{"learner.weighted": False, "learner.cross_weight": beta} for beta in (1.0, 0.3)]
+    levers += [("oracle", {**weights, "learner.form": "return"}) for weights in plain_weights]
+    levers += [("oracle", {**weights, "learner.normalise_advantage": True}) for weights in plain_weights]
+    levers += [("interventional", weights) for weights in plain_weights]
+    for model in ({}, {"graph_model.sees": "local_state"}, {"graph_model.encoding": 8}):
+        for threshold in (0.9, 0.7):
+            levers += [("learned", {"graph_model.threshold": threshold, **model})]
+            levers += [("learned", {"graph_model.threshold": threshold, **model, **plain_weights[1]})]
+    return [_lever(scenario, *lever, seeds, steps) for scenario in ("15x15-3p-4f", "8x8-2p-4f-coop") for lever in levers]
+
+
+def _lever(scenario: str, graph: str, overrides: dict[str, Any], seeds: int, steps: int) -> Cell:
+    """A cell whose name says what it changes."""
+    is_graph = graph not in ("local", "global")
+    method = "ippo-dg" if is_graph else f"ippo-{graph}"
+    changes = [f"{name.rpartition('.')[2]}={value}" for name, value in overrides.items()]
+    name = "-".join([method, *([graph] if is_graph else []), *changes]).replace("True", "on").replace("False", "off")
+    options = {"seeds": seeds, "steps": steps, "graph": graph if is_graph else "oracle"}
+    return Cell("lbf-levers", scenario, name, resolve(f"lbf/{scenario}", method, overrides, **options))
+
+
+GRIDS = {"star-spread": star_spread, "lbf-oracle": lbf_oracle, "lbf": lbf, "lbf-levers": lbf_levers}
 
 
 def published(result: TrainResult) -> dict[str, Any]:
@@ -142,20 +194,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("grid", choices=GRIDS)
     parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, help="default: the grid's own, 10 where it is published")
     parser.add_argument("--steps", type=float, help="environment steps per seed; default: the paper's")
     parser.add_argument("--workers", type=int, default=4, help="programs at a time")
     parser.add_argument("--lanes", type=int, default=8, help="cells of equal shape in one program")
     parser.add_argument("--only", default="", help="only cells whose scenario or method contains this")
     options = parser.parse_args()
-    steps = {} if options.steps is None else {"steps": int(options.steps)}
-    cells = GRIDS[options.grid](seeds=options.seeds, **steps)
-    run_grid(
-        [cell for cell in cells if options.only in f"{cell.scenario}__{cell.method}"],
-        options.out,
-        options.workers,
-        options.lanes,
-    )
+    given = {"seeds": options.seeds, "steps": options.steps and int(options.steps)}
+    cells = GRIDS[options.grid](**{name: value for name, value in given.items() if value is not None})
+    chosen = [cell for cell in cells if options.only in f"{cell.scenario}__{cell.method}"]
+    run_grid(chosen, options.out, options.workers, options.lanes)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,10 @@ def shape(config: TrainConfig) -> str:
     for name in NUMBERS:
         part, _, field = name.partition(".")
         del values[part][field]
-    learns = config.learner.credit == "graph" and config.graph == "learned"
-    values["method"], values["graph"] = config.method.partition("-")[0], learns
-    if not learns:
+    # Lanes compute the graphs of all of them, so a costly one stands alone.
+    costly = config.learner.credit == "graph" and config.graph.startswith(("learned", "interventional"))
+    values["method"], values["graph"] = config.method.partition("-")[0], config.graph if costly else ""
+    if config.graph != "learned":
         del values["graph_model"]
     if not config.learner.standardise_reward:  # otherwise the statistics have other shapes
         del values["learner"]["credit"]

@@ -12,10 +12,12 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.credit.cross_weight import CrossMoments, best_cross_weight, initial_moments, updated_moments
 from dgmarl.credit.gae import gae
-from dgmarl.credit.graph_gae import graph_gae
+from dgmarl.credit.graph_gae import Form, graph_gae
 from dgmarl.credit.standardise import RunningStatistics, initial_statistics, standardise, update_statistics
 from dgmarl.device import unroll
 from dgmarl.envs.base import EnvSpec, View
@@ -64,6 +66,10 @@ class PPOConfig:
     """Unreached agents keep the weight 1 - lambda in graph credit (the paper's runs), instead of 0."""
     cross_weight: float = 1.0
     """Weight of other agents' rewards in graph credit; 1: the paper's."""
+    adapt_cross_weight: bool = False
+    """Multiply that weight by one from 0 to 1 that makes the gradient's direction surest (`credit.cross_weight`)."""
+    form: Form = "td"
+    """Credit for others: TD errors from the meeting time on (Algorithm 1), or returns from then on less the target's value."""
     mask_dead: bool = False
     """Leave dead agents out of the losses; False: the paper's runs."""
 
@@ -85,6 +91,8 @@ class PPOState(NamedTuple):
     """`actor` and `critic`."""
     optimiser: dict[str, Any]
     statistics: RunningStatistics
+    cross: CrossMoments | None = None
+    """What the weight of other agents' rewards is chosen by."""
 
     def with_params(self, params: dict[str, Any]) -> "PPOState":
         """The same learner with another policy and critic."""
@@ -101,6 +109,8 @@ class Samples(NamedTuple):
     advantage: Float[Array, "T B N"]
     target: Float[Array, "T B N"]
     mask: Bool[Array, "T B N"]
+    parts: Float[Array, "T B 2 N"]
+    """Credit from an agent's own rewards, and from those of others, before weights and scaling."""
 
 
 class PPO:
@@ -121,7 +131,8 @@ class PPO:
         actor_key, critic_key = jax.random.split(key)
         params = {"actor": self.policy.init(actor_key), "critic": self.value.init(critic_key)}
         optimiser = {name: self.optimiser.init(part) for name, part in params.items()}
-        return PPOState(params, optimiser, initial_statistics(self._per_agent))
+        cross = initial_moments() if self.config.adapt_cross_weight else None
+        return PPOState(params, optimiser, initial_statistics(self._per_agent), cross)
 
     def start_replay(self) -> None:
         """None: it learns from each batch once, when it is fresh."""
@@ -156,7 +167,9 @@ class PPO:
     ) -> tuple[PPOState, dict[str, Array]]:
         """One iteration of updates on one batch."""
         reward, statistics = self.standardised_reward(state.statistics, batch)
-        samples = self.samples(state.params["critic"], batch, reward, graph)
+        weight = self.config.cross_weight * (1.0 if state.cross is None else best_cross_weight(state.cross))
+        samples = self.samples(state.params["critic"], batch, reward, graph, weight)
+        cross = state.cross and updated_moments(state.cross, self._gradients_of_parts(state.params["actor"], batch, samples))
 
         def update(carry: tuple[dict, dict], part: tuple[Memory, Samples] | None) -> tuple[tuple[dict, dict], dict[str, Array]]:
             params, optimiser = carry
@@ -173,7 +186,9 @@ class PPO:
         (params, optimiser), metrics = jax.lax.scan(update, start, parts, length=n_updates, unroll=unroll())
         metrics = {name: values.mean() for name, values in metrics.items()}
         metrics["advantage_std"] = jnp.std(samples.advantage, where=samples.mask)
-        return PPOState(params, optimiser, statistics), metrics
+        if state.cross is not None:
+            metrics["cross_weight"] = weight
+        return PPOState(params, optimiser, statistics, cross), metrics
 
     def standardised_reward(
         self, statistics: RunningStatistics, batch: Batch
@@ -187,18 +202,25 @@ class PPO:
         return standardise(statistics, reward), statistics
 
     def samples(
-        self, critic: Any, batch: Batch, reward: Float[Array, "T B N"], graph: Bool[Array, "T B N N"] | None
+        self,
+        critic: Any,
+        batch: Batch,
+        reward: Float[Array, "T B N"],
+        graph: Bool[Array, "T B N N"] | None,
+        cross_weight: float | Float[Array, ""] = 1.0,
     ) -> Samples:
         """Advantages and critic targets, once per batch, before any update (specification of Algorithm 1 and GAE)."""
         config = self.config
         value, next_value = self.values(critic, batch)
         masks = (batch.bootstrap, batch.continues, config.gamma, config.lambda_)
         own = gae(reward, value, next_value, *masks)
-        advantage = own
+        cross = jnp.zeros_like(own)
         if config.credit == "graph":
             assert graph is not None
-            options = {"weighted": config.weighted, "cross_weight": config.cross_weight, "own": own}
-            advantage = graph_gae(reward, value, next_value, graph, *masks, **options)
+            baseline = jnp.broadcast_to(value[..., None, :], graph.shape) if config.form == "return" else None
+            options = {"weighted": config.weighted, "form": config.form, "pair_baseline": baseline, "own": own}
+            cross = graph_gae(reward, value, next_value, graph, *masks, **options) - own
+        advantage = own + cross_weight * cross
         mask = jnp.broadcast_to(batch.valid[..., None], advantage.shape)
         if config.mask_dead:
             mask &= batch.view.alive
@@ -206,7 +228,8 @@ class PPO:
             mean, count = jnp.mean(advantage, where=mask), mask.sum()
             variance = jnp.sum((advantage - mean) ** 2, where=mask) / jnp.maximum(count - 1, 1)
             advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
-        return Samples(batch.view, batch.action, batch.log_prob, batch.starts, advantage, own + value, mask)
+        parts = jnp.stack([own, cross], axis=-2)
+        return Samples(batch.view, batch.action, batch.log_prob, batch.starts, advantage, own + value, mask, parts)
 
     def values(self, critic: Any, batch: Batch) -> tuple[Float[Array, "T B N"], Float[Array, "T B N"]]:
         """V of every view and of its successor; in one pass where the successors are the views themselves."""
@@ -240,6 +263,22 @@ class PPO:
             "kl": mean(ratio - 1 - log_ratio),
         }
         return policy_loss + value_loss, metrics
+
+    def _gradients_of_parts(self, actor: Any, batch: Batch, samples: Samples) -> Float[Array, "2 2 P"]:
+        """Policy gradients from own rewards and from those of others, for each half of the environments."""
+        middle = samples.mask.shape[1] // 2
+
+        def of_half(half: slice) -> Float[Array, "2 P"]:
+            part, memory = jax.tree.map(lambda leaf: leaf[:, half], samples), batch.memory[half]
+
+            def taken(actor: Any) -> Float[Array, "T B N"]:
+                return _taken(self.policy.log_probs(actor, memory, part.view, part.starts)[1], part.action)
+
+            gradient = jax.vjp(taken, actor)[1]
+            weights = jnp.moveaxis(part.parts, -2, 0) * part.mask / jnp.maximum(part.mask.sum(), 1)
+            return jax.vmap(lambda weight: ravel_pytree(gradient(weight))[0])(weights)
+
+        return jnp.stack([of_half(slice(0, middle)), of_half(slice(middle, 2 * middle))])
 
     def _minibatches(self, key: PRNGKeyArray, memory: Memory, samples: Samples) -> tuple[Memory, Samples]:
         """The environments of the batch dealt out anew in each epoch: [updates, T, B / minibatches, ...]."""

@@ -117,7 +117,7 @@ class Train:
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]] = ""
     """Environment id, module:Class or file.py:Class (needed unless --resume or --config names one)."""
     method: str = "ippo-dg"
-    """ippo or mappo, then -local, -global or -dg."""
+    """ippo or mappo, then -local, -global or -dg; or iql, vdn, qmix, qplex."""
     graph: str = "oracle"
     """For -dg: oracle, interventional (or interventional:H), self, complete, random:P, fixed:FILE or file.py:Source."""
     seeds: Count = 5
@@ -176,15 +176,18 @@ class Train:
         return _summarise(result, out)
 
     def _config(self):
-        from dgmarl.settings import resolve
+        from dgmarl.settings import MIXERS, resolve
 
         if not self.env:
             raise UsageError("train needs an environment, for example `dgmarl train star-spread/5`, or --resume RUN.")
         given = {name: getattr(self, name) for name in ("graph", "seeds", "seed", "steps", "deterministic")}
         from_file = dotted(self.base or {}, leave_out=("env", "method", *given))
-        if (self.base or {}).get("method", self.method) != self.method:
-            # What the file's own method implied does not hold for another one.
-            from_file = {name: value for name, value in from_file.items() if name not in ("learner.credit", "learner.critic")}
+        before = (self.base or {}).get("method", self.method)
+        if before != self.method:
+            # What the file's own method implied does not hold for another one; another learner has other fields altogether.
+            same_learner = (before in MIXERS) == (self.method in MIXERS)
+            void = ("learner.credit", "learner.critic", "learner.mixer") if same_learner else ("learner.",)
+            from_file = {name: value for name, value in from_file.items() if not name.startswith(void)}
         return resolve(self.env, self.method, {**from_file, **parse_assignments(self.set)}, **given)
 
     def resolved(self):

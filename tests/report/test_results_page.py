@@ -1,54 +1,56 @@
-"""The committed page is what the committed results give, and its verdicts follow the numbers."""
+"""The committed pages are what the committed results give, and their verdicts follow the numbers."""
 
 import json
 import re
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from dgmarl.errors import UsageError
+from dgmarl.report.claims import claims, trios
+from dgmarl.report.paper import IQM_OF_PAPER, SIX
 from dgmarl.report.results import Result, read_results
-from dgmarl.report.results_page import page, trios, write_page
+from dgmarl.report.results_page import MARKS, page, with_section, write_page
 
 ROOT = Path(__file__).parents[2]
-FIGURES = ("star-spread-ippo.svg", "star-spread-mappo.svg", "lbf-oracle.svg")
-NUMBER = re.compile(r"-?\d+\.\d+")
+HINT = "run `python -m dgmarl.report.results_page`"
+COMMITTED = sorted(path.name for path in (ROOT / "docs" / "figures").glob("*.svg"))
+RESULTS = read_results(ROOT / "results")
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
-    write_page(ROOT / "results", folder)
+    shutil.copy(ROOT / "README.md", folder / "README.md")
+    write_page(ROOT / "results", folder, folder / "README.md")
     return folder
 
 
-def test_the_committed_page_is_current(written):
-    hint = "run `python -m dgmarl.report.results_page`"
-    assert (written / "results.md").read_text() == (ROOT / "docs" / "results.md").read_text(), hint
+def test_the_committed_pages_are_current(written):
+    assert (written / "results.md").read_text() == (ROOT / "docs" / "results.md").read_text(), HINT
+    assert (written / "README.md").read_text() == (ROOT / "README.md").read_text(), HINT
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_the_committed_figures_are_current(written, name):
-    ours, committed = ((folder / "figures" / name).read_text() for folder in (written, ROOT / "docs"))
-    assert NUMBER.sub("#", ours) == NUMBER.sub("#", committed)
-    # A coordinate that lies on a rounding edge may differ in its last digit on another machine.
-    coordinates = [np.array(NUMBER.findall(text), float) for text in (ours, committed)]
-    assert np.abs(coordinates[0] - coordinates[1]).max() < 0.11
+def test_the_committed_figures_are_current(written):
+    """Another version of matplotlib draws them differently, but of the same data: the last line says so."""
+    ours = {path.name: path.read_text().splitlines()[-1] for path in (written / "figures").glob("*.svg")}
+    assert ours == {name: (ROOT / "docs" / "figures" / name).read_text().splitlines()[-1] for name in COMMITTED}, HINT
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_figures_are_whole_files_with_a_band_and_a_line_per_curve(written, name):
-    figure = ElementTree.parse(written / "figures" / name).getroot()
-    tags = [element.tag.rpartition("}")[2] for element in figure.iter()]
-    curves = 6 if name.startswith("lbf") else 12
-    assert tags.count("polygon") == tags.count("polyline") == curves
-    assert "var(" not in (written / "figures" / name).read_text()
+@pytest.mark.parametrize("name", COMMITTED)
+def test_figures_are_whole_files_with_units_and_seeds(written, name):
+    path = written / "figures" / name
+    ElementTree.parse(path)
+    assert re.search(r"seeds|runs per method", path.read_text())
+    assert "var(" not in path.read_text()
 
 
 def test_every_figure_of_the_page_exists(written):
-    for path in re.findall(r"\]\((figures/[^)]+)\)", (written / "results.md").read_text()):
-        assert (written / path).is_file()
+    found = re.findall(r"\]\((figures/[^)]+)\)", (written / "results.md").read_text())
+    assert sorted(Path(path).name for path in found) == COMMITTED
 
 
 def shifted(results: list[Result], by: float) -> list[Result]:
@@ -57,12 +59,61 @@ def shifted(results: list[Result], by: float) -> list[Result]:
 
 
 def test_verdicts_follow_the_numbers():
-    results = read_results(ROOT / "results")
-    better, worse = (page(shifted(results, by))[0] for by in (1e4, -1e4))
-    assert "- better in 8 of 8" in better
-    assert "- worse in 8 of 8" in worse
-    assert "- better in 2 of 2" in better
-    assert "- worse in 2 of 2" in worse
+    spread = [result for result in RESULTS if result.benchmark == "star-spread"]
+    better, worse = (page(shifted(spread, by), [])[0] for by in (1e4, -1e4))
+    count = len(trios(spread, "star-spread", "dg"))
+    assert f"- better in {count} of {count}" in better
+    assert f"- worse in {count} of {count}" in worse
+    first = [claims(shifted(RESULTS, by))[0].verdict for by in (1e4, 0.0, -1e4)]
+    assert first == ["agrees", "agrees", "does not agree"]
+
+
+def six_scenarios(graph: float) -> list[Result]:
+    """Made-up results of all that the paper has numbers of; the learned graph ends at `graph`, everything else at 0.5."""
+    noise = np.random.default_rng(0).normal(0, 0.01, (len(SIX), len(IQM_OF_PAPER), 10))
+    template = next(result for result in RESULTS if result.benchmark == "lbf")
+    return [
+        template._replace(
+            scenario=scenario,
+            method=method,
+            env=f"lbf/{scenario}",
+            returns=np.stack([np.zeros(10), noise[j, k] + (graph if "-dg" in method else 0.5)], axis=1),
+            steps=np.tile([1000, 5_000_000], (10, 1)),
+            facts={name: template.facts[name] for name in ("config", "device", "jax", "code", "episodes_per_evaluation")},
+        )
+        for j, scenario in enumerate(SIX)
+        for k, method in enumerate(IQM_OF_PAPER)
+    ]
+
+
+def test_with_all_six_scenarios_the_papers_numbers_stand_beside_ours():
+    text, figures = page(six_scenarios(graph=0.89), [])
+    assert re.search(r"\| IPPO-DG learned \| 0\.89 \| 0\.8\d+ \[[^]]+\] \| within our interval \|", text)
+    assert re.search(r"\| IPPO local \| 0\.66 \| 0\.5\d+ \[[^]]+\] \| above ours \|", text)
+    assert {"lbf-curves.svg", "lbf-intervals.svg", "lbf-profiles.svg", "lbf-sample-efficiency.svg"} <= figures.keys()
+
+
+@pytest.mark.parametrize(("graph", "verdict"), [(0.9, "agrees"), (0.5, "open"), (0.1, "does not agree")])
+def test_the_claim_on_the_iqm_is_judged_by_the_intervals(graph, verdict):
+    (claim,) = [claim for claim in claims(six_scenarios(graph)) if "IQM" in claim.paper]
+    assert claim.verdict == verdict
+    assert len(claim.comparisons) == 4
+
+
+def test_what_has_no_results_is_said_to_be_untested():
+    spread = [result for result in RESULTS if result.benchmark == "star-spread"]
+    assert "Not tested yet" in page(spread, [])[0]
+    assert {claim.verdict for claim in claims(spread) if claim.benchmark == "Foraging"} == {"not tested yet"}
+
+
+def test_costs_are_summed_by_kind_of_machine():
+    costs = [
+        {"command": "a", "cells": 2, "device": "NVIDIA H200", "seconds": 600},
+        {"command": "b", "cells": 1, "device": "cpu", "seconds": 7200},
+    ]
+    text = page(six_scenarios(0.5), costs)[0]
+    assert "36 cells with 360 runs took 1,800 million environment steps, 10 GPU minutes and 2.0 CPU hours" in text
+    assert "(33 cells were not timed)" in text
 
 
 def final_mean(name: str) -> float:
@@ -71,13 +122,20 @@ def final_mean(name: str) -> float:
 
 
 def test_the_graph_is_compared_with_the_better_baseline():
-    for trio in trios(read_results(ROOT / "results"), "star-spread", "dg"):
+    for trio in trios(RESULTS, "star-spread", "dg"):
         finals = {credit: final_mean(f"{trio.scenario}__{trio.backbone}-{credit}") for credit in ("local", "global", "dg")}
         assert trio.advantage.estimate == pytest.approx(finals["dg"] - max(finals["local"], finals["global"]))
 
 
 def test_incomplete_trios_are_left_out():
-    results = [result for result in read_results(ROOT / "results") if (result.scenario, result.method) != ("n5", "ippo-local")]
+    results = [result for result in RESULTS if (result.scenario, result.method) != ("n5", "ippo-local")]
     kept = {(trio.scenario, trio.backbone) for trio in trios(results, "star-spread", "dg")}
     assert ("n5", "ippo") not in kept
     assert ("n5", "mappo") in kept
+
+
+def test_only_what_stands_between_the_marks_is_replaced():
+    readme = f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter"
+    assert with_section(readme, "new \\1") == "before\nnew \\1\nafter"
+    with pytest.raises(UsageError, match="lacks the lines"):
+        with_section("nothing", "new")

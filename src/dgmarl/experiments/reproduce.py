@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Literal, NamedTuple
 
 from dgmarl.config import override
@@ -89,9 +90,9 @@ def run(grid: Grid, out: Path, workers: int, watch: Callable[[Job, int], None], 
     Ctrl-C stops every running cell at its next evaluation, with a checkpoint.
     """
     waiting = [job for job in grid.jobs if job.state != "done"]
-    recorders: list[Recorder] = []
+    stop = Event()
     with ThreadPoolExecutor(workers) as pool:
-        running = {pool.submit(_train, job, out, recorders, watch): job for job in waiting}
+        running = {pool.submit(_train, job, out, stop, watch): job for job in waiting}
         try:
             left = set(running)
             while left:
@@ -100,19 +101,18 @@ def run(grid: Grid, out: Path, workers: int, watch: Callable[[Job, int], None], 
                     finished(running[one], one.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for recorder in recorders:
-                recorder.interrupted = True
+            stop.set()
             raise
 
 
-def _train(job: Job, out: Path, recorders: list[Recorder], watch: Callable[[Job, int], None]) -> str:
+def _train(job: Job, out: Path, stop: Event, watch: Callable[[Job, int], None]) -> str:
     cell = job.cell
 
     def report(progress: Progress) -> None:
         watch(job, int(progress.steps.clip(max=cell.config.steps).sum()))
+        recorder.interrupted |= stop.is_set()
 
     recorder = Recorder(cell.config, _run_folder(cell, out), report)
-    recorders.append(recorder)
     result = train(cell.config, recorder, resume=job.state == "begun")
     if result.interrupted:
         return "stopped; it will be resumed"

@@ -100,6 +100,8 @@ class Aggregates(NamedTuple):
 
 def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
     """The results of one benchmark put together, or a sentence why they must not be."""
+    if not results:
+        return "There are no results."
     families = sorted({result.env.partition("/")[0] for result in results})
     if len(families) > 1:
         return f"Runs of {' and '.join(families)} are not put together: their returns mean different things."

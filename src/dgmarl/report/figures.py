@@ -4,6 +4,7 @@ Every function takes results or intervals and returns a matplotlib figure; `save
 date, no random ids, text as text.
 """
 
+import hashlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from dgmarl.files import write_atomic
@@ -194,8 +196,20 @@ def cost_against_return(points: Mapping[str, tuple[float, Interval]], cost: str,
 
 
 def svg(figure: Figure) -> str:
-    """A whole SVG file on white; the same data give the same text."""
-    return _coloured(_svg(figure), ON_WHITE)
+    """A whole SVG file on white; the same data give the same text, and on any version of matplotlib the same last line."""
+    return f"{_coloured(_svg(figure), ON_WHITE)}<!-- data {data_digest(figure)} -->\n"
+
+
+def data_digest(figure: Figure) -> str:
+    """A hash of what is drawn, to four digits: lines, bands, bars and titles."""
+    drawn: list[object] = []
+    for ax in figure.axes:
+        drawn += [ax.get_title(), ax.get_xlabel(), ax.get_ylabel()]
+        shapes = [np.asarray(line.get_xydata()) for line in ax.lines]
+        shapes += [patch.get_bbox().get_points() for patch in ax.patches if isinstance(patch, Rectangle)]
+        shapes += [path.get_extents().get_points() for band in ax.collections for path in band.get_paths()]
+        drawn += [[f"{value:.4g}" for value in shape.ravel()] for shape in shapes]
+    return hashlib.sha256(repr(drawn).encode()).hexdigest()[:16]
 
 
 def inline_svg(figure: Figure) -> str:

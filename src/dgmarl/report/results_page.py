@@ -1,99 +1,82 @@
-"""The page of results, `docs/results.md` with its figures: `python -m dgmarl.report.results_page`.
+"""The page of results, `docs/results.md` with its figures, and the README's section: `python -m dgmarl.report.results_page`.
 
-Every number and every verdict on the page is computed from the files in `results/`, so that the page cannot say more than
-they do; a test checks that the committed page is the one the files give.
+Every number and every verdict is computed from the files in `results/`, so that the pages cannot say more than they do; a test
+checks that the committed pages are the ones the files give. New results join by adding their files.
 """
 
 import argparse
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from matplotlib.figure import Figure
 
+from dgmarl.errors import UsageError
 from dgmarl.files import write_atomic
-from dgmarl.report.curves import Curve, curve_figure
-from dgmarl.report.results import Result, read_results
-from dgmarl.report.statistics import Interval, contrast_interval, mean_interval
-from dgmarl.report.table import aggregates, interval_texts
+from dgmarl.report.aggregate import Aggregates, over_scenarios
+from dgmarl.report.claims import Claim, Trio, claims, difference, gap_change, neighbours, trios
+from dgmarl.report.figures import svg
+from dgmarl.report.paper import FIGURES, IQM_OF_PAPER, SIX, PaperFigure
+from dgmarl.report.paper_tables import draw, final_table, iqm_table, markdown, text
+from dgmarl.report.results import Result, read_json, read_results
+from dgmarl.report.statistics import Interval, mean_interval
+from dgmarl.report.style import BACKBONES, style
 
-NAMES = {"ippo": "IPPO", "mappo": "MAPPO"}
 BETTER = ("better", "open", "worse")
 WIDTHS = ("wider", "open", "narrower")
+COSTS = "costs.json"
+MARKS = ("<!-- results: written by `python -m dgmarl.report.results_page` -->", "<!-- end of results -->")
+PICTURES = {
+    "curves": "learning curves for each scenario",
+    "intervals": "all scenarios together",
+    "profiles": "share of runs above each return",
+    "sample-efficiency": "interquartile mean over environment steps",
+    "improvement": "probability of improvement",
+    "graphs": "graphs over training",
+}
 
 
-class Trio(NamedTuple):
-    """The three kinds of credit with one backbone in one scenario."""
-
-    scenario: str
-    backbone: str
-    local: Result
-    globe: Result
-    graph: Result
-
-    @property
-    def results(self) -> tuple[Result, Result, Result]:
-        """Local, global, graph."""
-        return self.local, self.globe, self.graph
-
-    @property
-    def better_baseline(self) -> Result:
-        """Local or global, whichever has the higher mean. Choosing after the fact favours the baseline."""
-        return max((self.local, self.globe), key=lambda result: result.final.mean())
-
-    @property
-    def advantage(self) -> Interval:
-        """Mean of the graph minus mean of the better baseline, seeds of both resampled independently."""
-        return difference(self.graph, self.better_baseline)
-
-    @property
-    def n_agents(self) -> int:
-        """N of a Star-Spread scenario."""
-        return int(self.scenario.removeprefix("n"))
-
-    def named(self) -> str:
-        """For a sentence."""
-        spread = self.graph.benchmark == "star-spread"
-        return f"{NAMES[self.backbone]} {f'at N = {self.n_agents}' if spread else f'in `{self.scenario}`'}"
-
-
-def difference(first: Result, second: Result) -> Interval:
-    """Mean final return of the first minus that of the second."""
-    return contrast_interval([first.final, second.final], [1, -1])
-
-
-def gap_change(before: Trio, after: Trio) -> Interval:
-    """How much the graph's lead over global reward grew from one scenario to another."""
-    groups = [after.graph.final, after.globe.final, before.graph.final, before.globe.final]
-    return contrast_interval(groups, [1, -1, -1, 1])
-
-
-def trios(results: list[Result], benchmark: str, graph_method: str) -> list[Trio]:
-    """Every scenario and backbone of a benchmark that has all three kinds of credit; `graph_method` is `dg` or `dg-SOURCE`."""
-    found = {(result.scenario, result.method): result for result in results if result.benchmark == benchmark}
-    groups = []
-    for scenario in dict.fromkeys(scenario for scenario, _ in found):
-        for backbone in NAMES:
-            keys = [(scenario, f"{backbone}-{credit}") for credit in ("local", "global", graph_method)]
-            if all(key in found for key in keys):
-                groups.append(Trio(scenario, backbone, *(found[key] for key in keys)))
-    return groups
-
-
-def page(results: list[Result]) -> tuple[str, dict[str, str]]:
+def page(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> tuple[str, dict[str, str]]:
     """The text of the page, and its figures by file name."""
-    spread, foraging = trios(results, "star-spread", "dg"), trios(results, "lbf", "dg-oracle")
-    figures = {
-        "star-spread-ippo.svg": _figure([trio for trio in spread if trio.backbone == "ippo"]),
-        "star-spread-mappo.svg": _figure([trio for trio in spread if trio.backbone == "mappo"]),
-        "lbf-oracle.svg": _figure(foraging),
-    }
-    sections = [_head(_results([*spread, *foraging])), _star_spread(spread), _foraging(foraging), _commands(spread, foraging)]
-    return "\n\n".join(sections) + "\n", figures
+    drawn = {name: draw(chosen) for name, figure in FIGURES.items() if (chosen := figure.chosen(results))}
+    sections = [
+        _head(results),
+        _agreement(claims(results)),
+        _star_spread(trios(results, "star-spread", "dg"), _shown("mpe", drawn)),
+        _foraging(results, _shown("lbf", drawn)),
+        *(_plain(FIGURES[name], results, _shown(name, drawn)) for name in drawn if name not in ("mpe", "lbf")),
+        _cost(results, costs),
+    ]
+    files = {f"{name}-{kind}.svg": svg(picture) for name, of_kind in drawn.items() for kind, picture in of_kind.items()}
+    return "\n\n".join(filter(None, sections)) + "\n", files
 
 
-def _head(results: list[Result]) -> str:
+def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
+    """Between the marks of the README: what the paper says and what we find, in one table, and the price."""
+    together = over_scenarios([result for result in results if result.benchmark == "lbf"])
+    foraging = ""
+    if isinstance(together, Aggregates):
+        count = len(together.scenarios)
+        of_paper = "" if set(together.scenarios) == set(SIX) else f" {_paper_iqms()}"
+        foraging = f"""Foraging, {count} scenarios: interquartile mean (IQM) of the final return with its 95 % interval; 1 is
+all the food.{of_paper}
+
+{iqm_table(together)}
+
+"""
+    return f"""{MARKS[0]}
+{foraging}What the paper says, and what the results here say of it, 95 % intervals deciding:
+
+{_claims_table(claims(results), with_reasons=False)}
+
+{_price(results, costs)} Tables, figures and how it was made: [docs/results.md](docs/results.md); `dgmarl reproduce all --from
+results` draws all figures anew.
+{MARKS[1]}"""
+
+
+def _head(results: Sequence[Result]) -> str:
     seeds = _listed(len(result.final) for result in results)
     episodes = _listed(result.facts["episodes_per_evaluation"] for result in results)
     return f"""# Results
@@ -107,20 +90,40 @@ mean that the interval leaves 0 out, *open* that it does not. Many intervals are
 The curves of every seed are in [`results/`](../results); `dgmarl table results` prints plain tables of them."""
 
 
-def _star_spread(spread: list[Trio]) -> str:
-    rows = [(trio.n_agents, NAMES[trio.backbone], *_means(trio), *_judged(trio.advantage)) for trio in spread]
+def _agreement(judged: Sequence[Claim]) -> str:
+    return f"""## What agrees with the paper and what does not
+
+{_claims_table(judged)}
+
+One comparison is one backbone in one scenario (or between two); it is for or against a claim where its 95 % interval leaves 0
+out, and for a claim that one thing is as good as another where the interval is not below 0."""
+
+
+def _claims_table(judged: Sequence[Claim], with_reasons: bool = True) -> str:
+    rows = [
+        [claim.benchmark, claim.paper, f"**{claim.verdict}**", claim.counted()]
+        + ["" if claim.verdict == "agrees" else claim.reason] * with_reasons
+        for claim in judged
+        if claim.comparisons
+    ]
+    untested = [f"{claim.benchmark}: {claim.paper}" for claim in judged if not claim.comparisons]
+    listed = "\n\nNot tested yet, because the runs are missing: " + " ".join(untested) if untested else ""
+    return markdown(["", "the paper", "here", "comparisons", *["likeliest reason"] * with_reasons], rows) + listed
+
+
+def _star_spread(spread: Sequence[Trio], pictures: str) -> str:
+    if not spread:
+        return ""
+    rows = [(trio.n_agents, BACKBONES[trio.backbone], *_means(trio), *_judged(trio.advantage)) for trio in spread]
+    local_gaps = [(trio, difference(trio.local, trio.globe)) for trio in spread]
     return f"""## Star-Spread: the graph is known
 
 A hub and N - 1 leaves. Returns are sums over all agents, so those of different N do not compare. The graph is the oracle's:
 everybody influences itself and the hub.
 
-{_markdown(("N", "backbone", "local", "global", "graph", "graph minus the better of the two", ""), rows)}
+{markdown(("N", "backbone", "local", "global", "graph", "graph minus the better of the two", ""), rows)}
 
-![Star-Spread with IPPO: learning curves for each N](figures/star-spread-ippo.svg)
-
-![Star-Spread with MAPPO: learning curves for each N](figures/star-spread-mappo.svg)
-
-Lines are means over seeds, bands their 95 % intervals.
+{pictures}
 
 **The paper: the graph is competitive with both local and global reward.** Against the better of the two, the graph is
 
@@ -130,7 +133,7 @@ Lines are means over seeds, bands their 95 % intervals.
 
 **The paper: global reward does well for small N but scales poorly; local reward scales better.** Local minus global reward is
 
-{_tally((f"{trio.named()} ({_text(gap)})", _verdict(gap)) for trio in spread for gap in [difference(trio.local, trio.globe)])}
+{_tally((f"{trio.named()} ({text(gap)})", _verdict(gap)) for trio, gap in local_gaps)}
 
 **Why local reward falls behind.** To a leaf any landmark is as good as another; only the hub is paid for covering all of them.
 Leaves that learn from their own reward agree on one landmark and gather there: the trap that the task was built to be. The
@@ -140,16 +143,16 @@ returns above are consistent with it, and it was seen in replays of two seeds at
     dgmarl watch runs/local"""
 
 
-def _widening(spread: list[Trio]) -> str:
+def _widening(spread: Sequence[Trio]) -> str:
     rows, changes = [], []
-    for before, trio in _neighbours(spread):
+    for before, trio in neighbours(spread):
         gap = difference(trio.graph, trio.globe)
         share = f"{gap.estimate / abs(trio.globe.final.mean()):+.0%}"
         change = ("", "")
         if before:
             change = _judged(gap_change(before, trio), WIDTHS)
-            changes.append((f"{NAMES[trio.backbone]} from N = {before.n_agents} to {trio.n_agents}", change[1]))
-        rows.append((NAMES[trio.backbone], trio.n_agents, _text(gap), share, *change))
+            changes.append((f"{BACKBONES[trio.backbone]} from N = {before.n_agents} to {trio.n_agents}", change[1]))
+        rows.append((BACKBONES[trio.backbone], trio.n_agents, text(gap), share, *change))
     titles = ("backbone", "N", "graph minus global", "in % of global's return", "change from the N before", "")
     return f"""**The paper: the gap between the graph and global reward widens with N.** From one N to the next it is
 
@@ -158,65 +161,133 @@ def _widening(spread: list[Trio]) -> str:
 Returns grow with N by themselves, so the gap is also given relative to global reward's return. At N = 50 agents move half as
 far per step as at smaller N.
 
-{_markdown(titles, rows)}"""
+{markdown(titles, rows)}"""
 
 
-def _neighbours(spread: list[Trio]) -> list[tuple[Trio | None, Trio]]:
-    """Each trio after the one with the same backbone and the next smaller N, if there is one."""
-    pairs = []
-    for backbone in dict.fromkeys(trio.backbone for trio in spread):
-        own = sorted((trio for trio in spread if trio.backbone == backbone), key=lambda trio: trio.n_agents)
-        pairs += zip([None, *own], own, strict=False)
-    return pairs
+def _foraging(results: Sequence[Result], pictures: str) -> str:
+    own = FIGURES["lbf"].chosen(results)
+    if not own:
+        return ""
+    together = over_scenarios(own)
+    over_all = together if isinstance(together, str) else f"{iqm_table(together)}\n\n{_against_paper(together)}"
+    return f"""## Level-based foraging
+
+A return of 1 is all the food. In `-coop` scenarios every food needs two players and pays only the stronger; elsewhere some
+foods can be taken alone, and those who take one together share it. The oracle's graph joins players near each other.
+
+{final_table(own)}
+
+{pictures}
+
+{_graph_credit(results, "oracle")}
+
+{_graph_credit(results, "learned")}
+
+{_densities(own)}
+
+**Over scenarios**, the interquartile mean (IQM) of all runs, resampled within scenarios:
+
+{over_all}"""
 
 
-def _foraging(foraging: list[Trio]) -> str:
-    rows = [(f"`{trio.scenario}`", *_means(trio), *_judged(trio.advantage)) for trio in foraging]
-    densities = ", ".join(f"{_density_half_way(trio.graph):.2f} in `{trio.scenario}`" for trio in foraging)
-    return f"""## Level-based foraging: the oracle graph
+def _graph_credit(results: Sequence[Result], graph: str) -> str:
+    found = trios(results, "lbf", f"dg-{graph}")
+    if not found:
+        return f"There are no results with the {graph} graph and both baselines yet."
+    rows = [(f"`{trio.scenario}`", BACKBONES[trio.backbone], *_means(trio), *_judged(trio.advantage)) for trio in found]
+    return f"""**The {graph} graph** against the better of local and global reward is
 
-IPPO, with the graph that joins players near each other. A return of 1 is all the food. In `-coop` scenarios every food needs
-two players and pays only the stronger; elsewhere some foods can be taken alone, and those who take one together share it.
+{_tally((trio.named(), _verdict(trio.advantage)) for trio in found)}
 
-{_markdown(("scenario", "local", "global", "graph", "graph minus the better of the two", ""), rows)}
-
-![Foraging: learning curves for each scenario](figures/lbf-oracle.svg)
-
-**The paper: where an oracle or heuristic graph is at hand, as in foraging, it outperforms both local and global reward.**
-Against the better of the two, the graph is
-
-{_tally((trio.named(), _verdict(trio.advantage)) for trio in foraging)}
-
-Half-way through training the density of the graph (the share of possible edges that are on) is {densities}.
-
-Over {len(foraging)} scenarios, the interquartile mean (IQM) of all runs, resampled within scenarios:
-
-{_over_scenarios(_results(foraging))}
-
-The paper's IQM for IPPO, 0.89 with the graph, 0.66 with local and 0.68 with global reward, are of 6 scenarios and a *learned*
-graph; nothing on this page tests them."""
+{markdown(("scenario", "backbone", "local", "global", "graph", "graph minus the better of the two", ""), rows)}"""
 
 
-def _over_scenarios(results: list[Result]) -> str:
+def _against_paper(together: Aggregates) -> str:
+    """Whether the paper's numbers lie within our intervals, where they are of the same scenarios and methods."""
+    lacking = "; ".join(f"{style(one).name} lacks {', '.join(names)}" for one, names in together.left_out.items())
+    left_out = f"Left out, because they lack scenarios: {lacking}.\n\n" if lacking else ""
+    if set(together.scenarios) != set(SIX):
+        return f"{left_out}{_paper_iqms()} Nothing on this page tests them before all six are here."
     rows = []
-    for aggregate in aggregates(results):
-        lowest = min(result.final.mean() for result in results if result.method == aggregate.method)
-        rows.append((f"`{aggregate.method}`", _text(aggregate.iqm), f"{lowest:.3f}", aggregate.runs))
-    return _markdown(("method", "IQM", "mean in its worst scenario", "runs"), rows)
+    for method, theirs in IQM_OF_PAPER.items():
+        if method in together.of_method:
+            ours = together.iqm(method)
+            place = "above ours" if theirs > ours.high else "below ours" if theirs < ours.low else "within our interval"
+            rows.append((style(method).name, f"{theirs:.2f}", text(ours), place))
+    return f"""{left_out}{markdown(("method", "the paper's IQM", "ours", "the paper's lies"), rows)}
+
+The paper says neither how many seeds its numbers are of nor how wide their intervals are, so a number outside ours is no proof
+of a difference."""
 
 
-def _commands(spread: list[Trio], foraging: list[Trio]) -> str:
-    first, second = _results(spread), _results(foraging)
-    devices, versions = (_listed(result.facts[name] for result in first + second) for name in ("device", "jax"))
-    codes = [_listed(result.facts["code"] for result in group) for group in (first, second)]
-    return f"""## How these were made
+def _paper_iqms() -> str:
+    numbers = ", ".join(f"{value:.2f} for {style(method).name}" for method, value in IQM_OF_PAPER.items())
+    return f"The paper's IQMs are of 6 scenarios and a *learned* graph: {numbers}."
 
-    python -m dgmarl.experiments.grid star-spread --out results --workers 6    # {len(first)} cells: 6 min 37 s
-    python -m dgmarl.experiments.grid lbf-oracle --out results --workers 6     # {len(second)} cells: 4 min 39 s
-    python -m dgmarl.report.results_page                                       # this page, from results/
 
-On one {devices} with jax {versions}, all seeds of a cell side by side; the times include compiling. Code: {codes[0]}
-(Star-Spread), {codes[1]} (foraging). Every file holds the whole configuration of its cell."""
+def _densities(results: Sequence[Result]) -> str:
+    measured = [result for result in results if "graph_density" in result.facts]
+    if not measured:
+        return ""
+    named = ", ".join(f"{_half_way(result):.2f} ({style(result.method).name} in `{result.scenario}`)" for result in measured)
+    return f"Half-way through training the density of the graph (the share of possible edges that are on) is {named}."
+
+
+def _half_way(result: Result) -> float:
+    """Mean graph density over seeds at half of the steps: while policies still change, and after they have found food."""
+    densities = result.metric("graph_density")
+    assert densities is not None
+    return float(np.mean([np.interp(steps[-1] / 2, steps, row) for steps, row in zip(result.steps, densities, strict=True)]))
+
+
+def _plain(figure: PaperFigure, results: Sequence[Result], pictures: str) -> str:
+    """A figure of which nothing special is said."""
+    own = figure.chosen(results)
+    together = over_scenarios(own)
+    over_all = f"\n\n{iqm_table(together)}" if isinstance(together, Aggregates) and len(together.scenarios) > 1 else ""
+    return f"""## {figure.name}
+
+{figure.about} Chosen here, because the paper does not say it: {figure.choices}
+
+{final_table(own)}{over_all}
+
+{pictures}"""
+
+
+def _shown(name: str, drawn: Mapping[str, Mapping[str, Figure]]) -> str:
+    images = [f"![{name}: {PICTURES[kind]}](figures/{name}-{kind}.svg)" for kind in drawn.get(name, ())]
+    return "\n\n".join([*images, "Lines are means over seeds, bands and bars 95 % intervals."])
+
+
+def _cost(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
+    devices, versions = (_listed(result.facts[name] for result in results) for name in ("device", "jax"))
+    commands = "\n".join(
+        f"    {cost['command']}    # {cost['cells']} cells on {cost['device']}: {_time(cost['seconds'])}" for cost in costs
+    )
+    return f"""## How these were made, and what they cost
+
+{commands}
+    python -m dgmarl.report.results_page    # this page and the README's section, from results/
+
+{_price(results, costs)} On {devices} with jax {versions}, all seeds of a cell side by side; the times include compiling. Code:
+{_listed(result.facts["code"] for result in results)}. Every file holds the whole configuration of its cell."""
+
+
+def _price(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
+    steps = sum(int(result.steps[:, -1].sum()) for result in results)
+    runs = sum(len(result.final) for result in results)
+    on_gpu = sum(cost["seconds"] for cost in costs if "NVIDIA" in cost["device"]) / 60
+    on_cpu = sum(cost["seconds"] for cost in costs if "NVIDIA" not in cost["device"]) / 3600
+    counted = sum(cost["cells"] for cost in costs)
+    unknown = f" ({len(results) - counted} cells were not timed)" if counted < len(results) else ""
+    return (
+        f"All in all {len(results)} cells with {runs} runs took {steps / 1e6:,.0f} million environment steps, {on_gpu:.0f} GPU "
+        f"minutes and {on_cpu:.1f} CPU hours{unknown}."
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
 def _verdict(interval: Interval, words: tuple[str, str, str] = BETTER) -> str:
@@ -225,7 +296,7 @@ def _verdict(interval: Interval, words: tuple[str, str, str] = BETTER) -> str:
 
 
 def _judged(interval: Interval, words: tuple[str, str, str] = BETTER) -> tuple[str, str]:
-    return _text(interval), _verdict(interval, words)
+    return text(interval), _verdict(interval, words)
 
 
 def _tally(judged: Iterable[tuple[str, str]]) -> str:
@@ -239,22 +310,8 @@ def _tally(judged: Iterable[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _density_half_way(result: Result) -> float:
-    """Mean graph density over seeds at half of the steps: while policies still change, and after they have found food."""
-    densities: Float[np.ndarray, "S K"] = np.array(result.facts["graph_density"], float)
-    return float(np.mean([np.interp(steps[-1] / 2, steps, row) for steps, row in zip(result.steps, densities, strict=True)]))
-
-
 def _means(trio: Trio) -> tuple[str, ...]:
-    return tuple(_text(mean_interval(result.final)) for result in trio.results)
-
-
-def _text(interval: Interval) -> str:
-    return " ".join(interval_texts(interval))
-
-
-def _results(group: list[Trio]) -> list[Result]:
-    return [result for trio in group for result in trio.results]
+    return tuple(text(mean_interval(result.final)) for result in trio.results)
 
 
 def _listed(values: Iterable[object]) -> str:
@@ -262,26 +319,23 @@ def _listed(values: Iterable[object]) -> str:
     return ", ".join(sorted(set(map(str, values))))
 
 
-def _figure(group: list[Trio]) -> str:
-    panels = {}
-    for trio in group:
-        curves = zip(("local", "global", "dg"), trio.results, strict=True)
-        panels[trio.named().replace("`", "")] = {credit: Curve(result.steps, result.returns) for credit, result in curves}
-    return curve_figure(panels, "return over environment steps")
-
-
-def _markdown(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    lines = [tuple(titles), *rows]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
-def write_page(results: Path, out: Path) -> Path:
-    """Write `results.md` and `figures/` into a folder."""
-    text, figures = page(read_results(results))
+def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
+    """Write `results.md` and `figures/` into a folder, and the README's section."""
+    found, costs = read_results(results), read_json(results / COSTS) if (results / COSTS).is_file() else []
+    content, figures = page(found, costs)
     for name, figure in figures.items():
         write_atomic(out / "figures" / name, figure)
-    return write_atomic(out / "results.md", text)
+    if readme is not None:
+        write_atomic(readme, with_section(readme.read_text(encoding="utf-8"), readme_section(found, costs)))
+    return write_atomic(out / "results.md", content)
+
+
+def with_section(readme: str, section: str) -> str:
+    """The README with what stands between its marks replaced."""
+    between = re.compile(f"{re.escape(MARKS[0])}.*?{re.escape(MARKS[1])}", re.DOTALL)
+    if not between.search(readme):
+        raise UsageError(f"The README lacks the lines {MARKS[0]!r} and {MARKS[1]!r}: put them where the results shall stand.")
+    return between.sub(lambda _: section, readme)
 
 
 def main() -> None:
@@ -289,8 +343,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--readme", type=Path, default=Path("README.md"))
     options = parser.parse_args()
-    print(write_page(options.results, options.out))
+    print(write_page(options.results, options.out, options.readme))
 
 
 if __name__ == "__main__":

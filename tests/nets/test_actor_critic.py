@@ -180,3 +180,28 @@ def test_each_critic_answers_for_every_agent_from_what_it_may_see(kind, shared):
     moved = np.array([not np.allclose(by_obs[..., i], answer[..., i]) for i in range(SPEC.n_agents)])
     np.testing.assert_array_equal(moved, [False, kind == "agent", False])
     assert np.allclose(by_state, answer) == (kind == "agent")
+
+
+def test_the_written_gradient_of_the_gru_is_that_of_its_steps(gru):
+    layer, params, memory, x, starts = gru
+    params = jax.tree.map(lambda leaf: 3 * leaf, params)  # far from where everything is linear
+
+    def by_steps(params, memory, x):
+        W, b, U, c = (jnp.split(params["params"][name], 3, axis=-1) for name in ("weight", "bias", "recurrent", "offset"))
+        outputs = []
+        for t in range(T):
+            h = jnp.where(starts[t][..., None], 0, memory)
+            r, z = (jax.nn.sigmoid(x[t] @ W[k] + b[k] + h @ U[k] + c[k]) for k in (0, 1))
+            n = jnp.tanh(x[t] @ W[2] + b[2] + r * (h @ U[2] + c[2]))
+            memory = (1 - z) * n + z * h
+            outputs.append(memory)
+        return jnp.stack(outputs)
+
+    weight = jax.random.normal(jax.random.key(3), (T, B, HIDDEN))
+    found, expected = (
+        jax.jit(jax.grad(lambda *inputs, run=run: (weight * run(*inputs)).sum(), argnums=(0, 1, 2)))(params, memory, x)
+        for run in (lambda params, memory, x: layer.apply(params, memory, x, starts)[1], by_steps)
+    )
+    for new, old in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.abs(old).max() > 0
+        np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5)

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dgmarl.device import unroll
+
 
 def uniform_within(bound: float):
     """An initialiser that draws uniformly from [-bound, bound]."""
@@ -86,7 +88,7 @@ def recurrence(
         memory = (1 - keep) * candidate + keep * memory
         return memory, memory
 
-    return jax.lax.scan(step, memory, (inputs, starts))[1]
+    return jax.lax.scan(step, memory, (inputs, starts), unroll=unroll())[1]
 
 
 def _forwards(recurrent: Array, offset: Array, memory: Array, inputs: Three, starts: Array) -> tuple[Array, Any]:
@@ -111,7 +113,7 @@ def _backwards(kept: Any, from_outputs: Float[Array, "T *B h"]) -> tuple[Array, 
         return jnp.where(start[..., None], 0.0, earlier), gradient
 
     last = jnp.zeros_like(memory)
-    first, gradient = jax.lax.scan(step, last, (from_outputs, keep, by_memory, starts), reverse=True)
+    first, gradient = jax.lax.scan(step, last, (from_outputs, keep, by_memory, starts), reverse=True, unroll=unroll())
     products = (_thrice(gradient) * by_memory).reshape(-1, recurrent.shape[1])
     of_recurrent = before.reshape(-1, before.shape[-1]).T @ products
     of_inputs = (gradient * by_reset, gradient * by_keep, gradient * by_candidate)

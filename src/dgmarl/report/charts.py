@@ -12,17 +12,8 @@ from jaxtyping import Float
 from dgmarl.report.html import asset
 from dgmarl.report.results import Result
 from dgmarl.report.statistics import aggregate_band, mean
-from dgmarl.report.style import order, style
+from dgmarl.report.style import AXES, METRICS, order, style
 
-AXES = {"steps": "environment steps", "wall_s": "seconds of training", "episodes": "training episodes"}
-METRICS = {
-    "return": "team return per episode",
-    "graph_density": "graph density (share of pairs)",
-    "graph_f1": "F1 against the oracle's edges",
-    "length_mean": "episode length in steps",
-    "entropy": "policy entropy in nats",
-    "value_loss": "value loss",
-}
 N_POINTS = 50
 DIGITS = 5
 

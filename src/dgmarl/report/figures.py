@@ -23,14 +23,13 @@ from matplotlib.ticker import MaxNLocator
 from dgmarl.files import write_atomic
 from dgmarl.report.results import Result, on_grid
 from dgmarl.report.statistics import Band, Interval, aggregate_band, mean
-from dgmarl.report.style import order, style
+from dgmarl.report.style import AXES, METRICS, order, style
 
 P = ParamSpec("P")
 COLUMN = 3.4
 """Inches: the width of a column of a two-column page."""
 N_POINTS = 60
-RETURN = "team return per episode"
-STEPS = "environment steps"
+RETURN, STEPS = METRICS["return"], AXES["steps"]
 INK, FAINT, RULE = "#010203", "#010204", "#010205"
 """Colours that nothing else uses: they mark what must follow the page's colours."""
 ON_WHITE = {INK: "#222222", FAINT: "#555555", RULE: "#e4e4e0"}
@@ -108,12 +107,12 @@ def scenario_panels(results: Sequence[Result]) -> list[Panel]:
 
 
 def graph_panels(results: Sequence[Result]) -> list[Panel]:
-    """Density of the dependence graphs, and their F1 against the oracle's, over training, wherever they change."""
-    metrics = {"graph_density": "graph density (share of pairs)", "graph_f1": "F1 against the oracle's edges"}
+    """Density of the dependence graphs, and their F1 against known ones, over training, wherever they change."""
+    names = ("graph_density", "graph_f1_oracle", "graph_f1_interventional")
     return [
-        Panel(panel.title, measured, metric, label, (-0.02, 1.02))
+        Panel(panel.title, measured, metric, METRICS[metric], (-0.02, 1.02))
         for panel in scenario_panels(results)
-        for metric, label in metrics.items()
+        for metric in names
         if (measured := [result for result in panel.results if _changes(result.metric(metric))])
     ]
 

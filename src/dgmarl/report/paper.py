@@ -103,10 +103,10 @@ RANDOM_GRAPHS = PaperFigure(
     "random-graphs",
     1,
     "MAPPO-DG with random graphs of density p, with the oracle's and with learned ones, between local and global credit.",
-    "Scenarios: those of the motivation. p: 0.1, 0.3 and 0.7 (the script has 0.7, its default is 0.3). 10 seeds.",
+    "Scenarios: all six of foraging. p: 0.1, 0.3, 0.5, 0.7 and 0.9 (the script has 0.7, its default is 0.3). 10 seeds.",
     _foraging(
-        ("15x15-4p-3f", "8x8-2p-4f-coop"),
-        (*_credits("mappo", "-oracle"), "mappo-dg-learned", *(f"mappo-dg-random{p}" for p in (0.1, 0.3, 0.7))),
+        SIX,
+        (*_credits("mappo", "-oracle"), "mappo-dg-learned", *(f"mappo-dg-random{p}" for p in (0.1, 0.3, 0.5, 0.7, 0.9))),
     ),
     also=("mappo-dg-random",),
 )

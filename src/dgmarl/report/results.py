@@ -51,7 +51,7 @@ class Result(NamedTuple):
 
 def gather(paths: Sequence[Path]) -> list[Result]:
     """Results of run folders, published files, marl-eval files, and of all run folders and published files below a folder."""
-    return sorted(_distinct([result for path in dict.fromkeys(paths) for result in _read(path)]), key=_order)
+    return sorted(_distinct([result for path in dict.fromkeys(paths) for result in _read(path)]), key=place)
 
 
 def read_results(folder: Path) -> list[Result]:
@@ -61,7 +61,7 @@ def read_results(folder: Path) -> list[Result]:
     paths = _published_below(folder)
     if not paths:
         raise UsageError(f"{folder} holds no file SCENARIO__METHOD.json: name a folder of published results, such as results.")
-    return sorted(map(read_result, paths), key=_order)
+    return sorted(map(read_result, paths), key=place)
 
 
 def read_result(path: Path) -> Result:
@@ -220,6 +220,7 @@ def _episode_returns(folder: RunFolder, n_evaluations: int) -> np.ndarray | None
     return returns if returns.shape[1] == n_evaluations else None
 
 
-def _order(result: Result) -> tuple:
+def place(result: Result) -> tuple:
+    """For lists of results: by benchmark, scenario (numbers in numerical order) and method."""
     digits = [int(part) if part.isdigit() else -1 for part in re.split(r"(\d+)", result.scenario)]
     return result.benchmark, digits, result.scenario, result.method

@@ -39,7 +39,8 @@ PICTURES = {
 
 
 def page(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> tuple[str, dict[str, str]]:
-    """The text of the page, and its figures by file name."""
+    """The text of the page, and its figures by file name; of all results those that a figure of the paper shows."""
+    everything, results = results, [one for one in results if any(figure.shows(one) for figure in FIGURES.values())]
     drawn = {name: draw(chosen) for name, figure in FIGURES.items() if (chosen := figure.chosen(results))}
     sections = [
         _head(results),
@@ -47,7 +48,8 @@ def page(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> tuple[st
         _star_spread(trios(results, "star-spread", "dg"), _shown("mpe", drawn)),
         _foraging(results, _shown("lbf", drawn)),
         *(_plain(FIGURES[name], results, _shown(name, drawn)) for name in drawn if name not in ("mpe", "lbf")),
-        _cost(results, costs),
+        _choices(),
+        _cost(everything, costs),
     ]
     files = {f"{name}-{kind}.svg": svg(picture) for name, of_kind in drawn.items() for kind, picture in of_kind.items()}
     return "\n\n".join(filter(None, sections)) + "\n", files
@@ -257,6 +259,16 @@ def _plain(figure: PaperFigure, results: Sequence[Result], pictures: str) -> str
 def _shown(name: str, drawn: Mapping[str, Mapping[str, Figure]]) -> str:
     images = [f"![{name}: {PICTURES[kind]}](figures/{name}-{kind}.svg)" for kind in drawn.get(name, ())]
     return "\n\n".join([*images, "Lines are means over seeds, bands and bars 95 % intervals."])
+
+
+def _choices() -> str:
+    rows = [(f"`{name}`", len(figure.plans), figure.about, figure.choices) for name, figure in FIGURES.items()]
+    return f"""## What the paper leaves open
+
+Each figure of the paper is a grid that one command trains, resumes or draws: `dgmarl reproduce NAME`, with `--dry-run` to see
+the cells and how long they would take.
+
+{markdown(("name", "cells", "what it shows", "chosen here"), rows)}"""
 
 
 def _cost(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:

@@ -19,7 +19,7 @@ from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.charts import charts_data, charts_html
 from dgmarl.report.html import asset, page, scripts
 from dgmarl.report.replay import replay_data
-from dgmarl.report.results import Result
+from dgmarl.report.results import Result, place
 from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import order, style
 from dgmarl.report.table import interval_texts
@@ -34,7 +34,7 @@ MOST_REPLAYS = 6
 
 def run_page(results: Sequence[Result], title: str = "Report") -> str:
     """One self-contained HTML page of results; replays are played anew from the run folders among them."""
-    results = sorted(results, key=lambda result: (result.benchmark, result.scenario, order(result.method)))
+    results = sorted(results, key=lambda result: (place(result)[:-1], order(result.method)))
     charts = charts_data({env: [one for one in results if one.env == env] for env in dict.fromkeys(r.env for r in results)})
     head, after = _aggregates(results), _timing(results) + _differences(results)
     room = LARGEST - MARGIN - len((head + after + json.dumps(charts)).encode())

@@ -1,19 +1,30 @@
-"""One visual language: a method has the same colour, dash and name in every figure and on every page.
+"""One visual language: a method has the same colour, dash and name, a quantity the same words, in every figure and page.
 
-The colour says whose rewards are credited, the dash which learner does it. Colours are from Okabe and Ito's palette, told apart
-by people with any common colour blindness and readable on light and dark paper.
+The colour says whose rewards are credited, the dash which learner does it. Colours are Okabe and Ito's, and others chosen to be
+as far from them for people who lack a cone (a test computes it); all can be seen on light and dark paper.
 """
 
 import re
 from typing import NamedTuple
 
 BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
-VALUES = {"iql": "#D55E00", "vdn": "#8B6F00", "qmix": "#7A5BC7", "qplex": "#B03A5B"}
+VALUES = {"iql": "#A04000", "vdn": "#447788", "qmix": "#5B3FFF", "qplex": "#FF5566"}
 CREDITS = {"local": "#E69F00", "global": "#0072B2", "dg": "#009E73"}
 GRAPHS = {"oracle": CREDITS["dg"], "learned": "#CC79A7", "interventional": "#56B4E9"}
 OTHER_GRAPH = "#8B6F00"
 CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
 SOLID, DASHED, DOTTED = "", "7 3", "2 2.5"
+
+AXES = {"steps": "environment steps", "wall_s": "seconds of training", "episodes": "training episodes"}
+METRICS = {
+    "return": "team return per episode",
+    "graph_density": "graph density (share of pairs)",
+    "graph_f1_oracle": "F1 against the oracle's edges",
+    "graph_f1_interventional": "F1 against interventional edges",
+    "length_mean": "episode length in steps",
+    "entropy": "policy entropy in nats",
+    "value_loss": "value loss",
+}
 
 
 class Style(NamedTuple):

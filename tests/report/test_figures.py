@@ -1,0 +1,122 @@
+"""Figures: one visual language, whole files, the same data the same text; drawn from made-up results."""
+
+import re
+from itertools import combinations
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+from dgmarl.report import figures
+from dgmarl.report.aggregate import Aggregates, over_scenarios
+from dgmarl.report.charts import charts_data
+from dgmarl.report.figures import Panel, graph_panels, inline_svg, learning_curves, save, scenario_panels, svg
+from dgmarl.report.results import Result
+from dgmarl.report.statistics import Interval
+from dgmarl.report.style import CREDITS, GRAPHS, VALUES, order, style
+
+METHODS = ("ippo-local", "mappo-global", "ippo-dg-oracle", "mappo-dg-random0.3", "qmix")
+
+
+def result(method: str, scenario: str = "8x8-2p-2f", seeds: int = 3, **facts) -> Result:
+    steps = np.tile(np.arange(1, 5) * 1000, (seeds, 1))
+    returns = np.linspace(0, 1, 4) * np.linspace(0.5, 0.9, seeds)[:, None]
+    return Result("lbf", scenario, method, f"lbf/{scenario}", steps, returns, facts)
+
+
+RESULTS = [result(method, scenario) for scenario in ("8x8-2p-2f", "10x10-3p-3f") for method in METHODS]
+
+
+def test_curves_name_units_methods_and_seeds():
+    text = svg(learning_curves(scenario_panels(RESULTS)))
+    for words in ("team return per episode", "environment steps", "mean over 3 seeds", "IPPO local", "MAPPO-DG random 0.3"):
+        assert words in text
+    assert "mean over 1 seed;" in svg(learning_curves([Panel("one", [result("qmix", seeds=1)])]))
+
+
+def test_a_method_has_one_colour_everywhere():
+    together = over_scenarios(RESULTS)
+    assert isinstance(together, Aggregates)
+    drawn = [learning_curves(scenario_panels(RESULTS)), *together.figures().values()]
+    on_page = {one["name"]: one["colour"] for chart in charts_data({"a": RESULTS})["charts"] for one in chart["series"]}
+    for method in METHODS:
+        assert on_page[style(method).name] == style(method).colour
+    for figure in drawn[:3]:
+        assert all(style(method).colour.lower() in svg(figure).lower() for method in METHODS)
+
+
+def simulated(colour: str, kind: str) -> np.ndarray:
+    """RGB as people see it who lack one kind of cone (Viénot and others, 1999)."""
+    matrices = {
+        "protan": [[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]],
+        "deutan": [[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]],
+        "normal": np.eye(3),
+    }
+    return (np.asarray(matrices[kind]) @ np.asarray(to_rgb(colour)) ** 2.2).clip(0) ** (1 / 2.2)
+
+
+@pytest.mark.parametrize("kind", ["normal", "protan", "deutan"])
+def test_colours_are_told_apart_by_the_colour_blind(kind):
+    colours = {**CREDITS, **GRAPHS, **VALUES}
+    for first, second in combinations(dict.fromkeys(colours.values()), 2):
+        assert np.linalg.norm(simulated(first, kind) - simulated(second, kind)) > 0.12, (first, second)
+
+
+def test_backbones_differ_by_their_dash():
+    assert style("ippo-local").colour == style("mappo-local").colour
+    assert style("ippo-local").dash != style("mappo-local").dash
+
+
+def test_lists_of_methods_have_one_order():
+    given = ["qmix", "mappo-dg-oracle", "ippo-global", "mappo-local", "ippo-dg (b)", "ippo-local"]
+    assert sorted(given, key=order) == ["ippo-local", "ippo-global", "ippo-dg (b)", "mappo-local", "mappo-dg-oracle", "qmix"]
+
+
+def test_files_are_whole_and_the_same_every_time(tmp_path):
+    paths = save(learning_curves(scenario_panels(RESULTS)), tmp_path / "a.b")
+    assert [path.name for path in paths] == ["a.b.svg", "a.b.png"]
+    ElementTree.parse(paths[0])
+    assert Image.open(paths[1]).size[0] == 2 * figures.COLUMN * 200
+    assert save(learning_curves(scenario_panels(RESULTS)), tmp_path / "again")[0].read_text() == paths[0].read_text()
+
+
+def test_the_last_line_changes_with_the_data_alone():
+    changed = [one._replace(returns=one.returns + 0.01) for one in RESULTS]
+    lines = [svg(learning_curves(scenario_panels(results))).splitlines()[-1] for results in (RESULTS, RESULTS, changed)]
+    assert re.fullmatch("<!-- data [0-9a-f]{16} -->", lines[0])
+    assert lines[0] == lines[1] != lines[2]
+
+
+def test_on_a_page_figures_take_its_colours():
+    text = inline_svg(learning_curves(scenario_panels(RESULTS)))
+    assert "currentColor" in text
+    assert "var(--faint)" in text
+    assert not any(mark in text for mark in figures.ON_PAGE)
+    assert "#ffffff" not in text.lower().replace("fill-opacity: 0", "")
+
+
+def test_density_and_f1_are_drawn_where_they_were_measured():
+    rising = np.tile(np.linspace(0, 1, 4), (3, 1))
+    results = [
+        result("ippo-dg-learned", graph_density=rising, graph_f1_oracle=rising),
+        result("ippo-dg-oracle", graph_density=np.full((3, 4), 0.2)),
+        result("ippo-local"),
+    ]
+    panels = graph_panels(results)
+    assert [(panel.metric, len(panel.results)) for panel in panels] == [("graph_density", 1), ("graph_f1_oracle", 1)]
+    assert "F1 against the oracle's edges" in svg(learning_curves(panels)).replace("&#39;", "'").replace("&apos;", "'")
+
+
+def test_cost_against_return_has_a_mark_per_method():
+    points = {"ippo-local": (10.0, Interval(0.5, 0.4, 0.6)), "mappo-dg-oracle": (100.0, Interval(0.9, np.nan, np.nan))}
+    figure = figures.cost_against_return(points, "seconds per seed", "3 seeds")
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [2, 1, 1]
+    text = svg(figure)
+    assert "seconds per seed" in text
+    assert "MAPPO-DG oracle" in text
+
+
+def test_names_are_not_read_as_mathematics():
+    assert "ippo-$x" in svg(learning_curves([Panel("$a_", [result("ippo-$x")])]))

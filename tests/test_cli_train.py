@@ -132,6 +132,14 @@ def test_another_method_keeps_everything_else_of_a_configuration_file():
     assert from_file.resolved() == resolve("star-spread/5", "ippo-local", own)
 
 
+def test_a_method_with_another_learner_keeps_all_but_the_learner_of_a_configuration_file():
+    values = plain(resolve("lbf/8x8-2p-2f", "mappo-dg", {"learner.hidden": 9, "learner.clip": 0.3, "evaluation.episodes": 7}))
+    from_file = Train(**{**vars(build(Train, {"env": "lbf/8x8-2p-2f", "method": "qmix"})), "base": values})
+    assert from_file.resolved() == resolve("lbf/8x8-2p-2f", "qmix", {"evaluation.episodes": 7})
+    back = Train(**{**vars(build(Train, {"env": "lbf/8x8-2p-2f", "method": "vdn"})), "base": plain(from_file.resolved())})
+    assert back.resolved() == resolve("lbf/8x8-2p-2f", "vdn", {"evaluation.episodes": 7})
+
+
 def test_saved_options_are_the_whole_configuration(trained, tmp_path, capsys):
     saved = tmp_path / "saved.yaml"
     code, _, err = run(
@@ -161,6 +169,15 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
         (["--resume", "somewhere", "--steps", "1e5"], ["--resume", "no other option"]),
         ([GIFT, "--method", "ipo-dg"], ["'ipo-dg'", "did you mean ippo-dg"]),
         ([GIFT, "--method", "coma"], ["'coma'", "allowed are ippo-local"]),
+        ([GIFT, "--method", "qmix", "--set", "learner.credit=local"], ["credit is local", "one value for the team", "iql"]),
+        ([GIFT, "--method", "qmix", "--set", "learner.mixer=vdn"], ["learner.mixer is vdn", "set only the method"]),
+        ([GIFT, "--method", "qmix", "--set", "learner.mixr=vdn"], ["learner.mixr is not a field", "did you mean mixer"]),
+        ([GIFT, "--method", "iql", "--set", "learner.credit=graph"], ["learner.credit is 'graph'", "local, global"]),
+        ([GIFT, "--method", "iql", "--set", "learner.clip=0.1"], ["learner.clip is not a field of QConfig"]),
+        ([GIFT, "--method", "vdn", "--set", "collect=windows"], ["collect is windows", "whole episodes"]),
+        ([GIFT, "--method", "vdn", "--set", "learner.episodes_per_update=3"], ["n_envs is 10", "multiple"]),
+        ([GIFT, "--method", "vdn", "--set", "learner.buffer_size=8"], ["buffer_size is 8", "batch_size, which is 32"]),
+        ([GIFT, "--method", "vdn", "--set", "learner.evaluation_epsilon=2"], ["evaluation_epsilon is 2", "from 0 to 1"]),
         ([GIFT, "--graph", "orackle"], ["'orackle'", "oracle"]),
         ([GIFT, "--graph", "random:2"], ["random:2", "from 0 to 1"]),
         ([GIFT, "--graph", "fixed:none.txt"], ["none.txt", "cannot be read"]),

@@ -22,7 +22,7 @@ from dgmarl.experiments.lanes import shape, train_lanes
 from dgmarl.files import write_atomic
 from dgmarl.runs.folder import code_version
 from dgmarl.runs.recorder import TrainResult
-from dgmarl.settings import PPO_METHODS, TrainConfig, resolve
+from dgmarl.settings import MIXERS, PPO_METHODS, TrainConfig, resolve
 from dgmarl.training import train
 
 PUBLISHED_METRICS = (
@@ -130,7 +130,16 @@ def _lever(scenario: str, graph: str, overrides: dict[str, Any], seeds: int, ste
     return Cell("lbf-levers", scenario, name, resolve(f"lbf/{scenario}", method, overrides, **options))
 
 
-GRIDS = {"star-spread": star_spread, "lbf-oracle": lbf_oracle, "lbf": lbf, "lbf-levers": lbf_levers}
+def lbf_values(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
+    """The paper's value-based baselines on its six scenarios, IQL with local and QMIX with global reward, and VDN and QPLEX."""
+    return [
+        Cell("lbf", scenario, method, resolve(f"lbf/{scenario}", method, seeds=seeds, steps=steps))
+        for scenario in LBF
+        for method in MIXERS
+    ]
+
+
+GRIDS = {"star-spread": star_spread, "lbf-oracle": lbf_oracle, "lbf": lbf, "lbf-levers": lbf_levers, "lbf-values": lbf_values}
 
 
 def published(result: TrainResult) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Runs that replay: everything a run folder promises, with a buffer, a target network and epsilon in it."""
 
+import json
 import signal
 
 import jax
@@ -9,7 +10,8 @@ import pytest
 
 import dgmarl
 from dgmarl import api
-from dgmarl.config import build, plain
+from dgmarl.config import build, override, plain
+from dgmarl.experiments.grid import Cell, run_grid
 from dgmarl.runs.folder import RunFolder
 from dgmarl.settings import METHODS, TrainConfig, resolve
 from dgmarl.training import Trainer
@@ -91,6 +93,20 @@ def test_what_was_trained_can_be_loaded_played_evaluated_and_begun_from(config, 
     first = jax.tree.map(lambda leaf: leaf[:1], result.state.learner.params)
     assert_same(again.state.learner.params, first)
     assert_same(again.state.learner.target, first)
+
+
+def test_a_cell_of_a_grid_goes_on_where_it_stood_when_more_steps_are_wanted(config, tmp_path):
+    curves = []
+    for steps in (100, 200):
+        cell = Cell("tiny", "gift", "qmix", override(config, {"steps": steps}))
+        cell.path(tmp_path / "out").unlink(missing_ok=True)
+        run_grid([cell], tmp_path / "out", runs=tmp_path / "runs")
+        curves.append(json.loads(cell.path(tmp_path / "out").read_text()))
+    short, long = (np.array(curve["steps"]) for curve in curves)
+    assert (long[:, -1] >= 200).all()
+    assert long.shape[1] > short.shape[1]
+    np.testing.assert_array_equal(long[:, : short.shape[1]], short)
+    np.testing.assert_array_equal(np.array(curves[1]["return_mean"])[:, : short.shape[1]], curves[0]["return_mean"])
 
 
 @pytest.mark.parametrize("method", METHODS)

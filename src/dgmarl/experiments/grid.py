@@ -1,8 +1,8 @@
 """Run a grid of cells and publish one small file per cell: `python -m dgmarl.experiments.grid star-spread --out results`.
 
-A cell is one configuration with all its seeds. A finished cell has its file and is skipped: an interrupted grid goes on where
-it stopped. Cells of equal shape run as lanes of one program; several programs are worked on at once, because compiling uses one
-core and no accelerator.
+A cell is one configuration with all its seeds. A finished cell has its file and is skipped; with `--runs`, one that was cut off
+goes on where it stopped. Cells of equal shape run as lanes of one program; several programs are worked on at once, because
+compiling uses one core and no accelerator.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from rich.progress import Progress, TimeElapsedColumn
 from dgmarl.config import plain
 from dgmarl.experiments.lanes import shape, train_lanes
 from dgmarl.files import write_atomic
-from dgmarl.runs.folder import code_version
-from dgmarl.runs.recorder import TrainResult
+from dgmarl.runs.folder import RunFolder, code_version
+from dgmarl.runs.recorder import Recorder, TrainResult
 from dgmarl.settings import MIXERS, PPO_METHODS, TrainConfig, resolve
 from dgmarl.training import train
 
@@ -160,8 +160,12 @@ def published(result: TrainResult) -> dict[str, Any]:
     }
 
 
-def run_grid(cells: list[Cell], out: Path, workers: int = 1, lanes: int = 8) -> None:
-    """Train every cell that has no result yet, up to `lanes` in a program and `workers` programs at a time."""
+def run_grid(cells: list[Cell], out: Path, workers: int = 1, lanes: int = 8, runs: Path | None = None) -> None:
+    """Train every cell that has no result yet, up to `lanes` in a program and `workers` programs at a time.
+
+    runs: where cells keep run folders, so that one that was cut off, or that is now wanted for more steps, goes on instead of
+    beginning again.
+    """
     waiting = [cell for cell in cells if not cell.path(out).exists()]
     console = Console(stderr=True)
     with (
@@ -169,7 +173,7 @@ def run_grid(cells: list[Cell], out: Path, workers: int = 1, lanes: int = 8) -> 
         ThreadPoolExecutor(workers) as pool,
     ):
         task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(waiting))
-        jobs = {pool.submit(_run_program, program, out): program for program in programs(waiting, lanes)}
+        jobs = {pool.submit(_run_program, program, out, runs): program for program in programs(waiting, lanes)}
         for job in as_completed(jobs):
             bar.update(task, advance=len(jobs[job]))
             console.print(job.result())
@@ -183,8 +187,13 @@ def programs(cells: Iterable[Cell], lanes: int) -> list[list[Cell]]:
     return [group[k : k + lanes] for group in groups.values() for k in range(0, len(group), lanes)]
 
 
-def _run_program(cells: list[Cell], out: Path) -> str:
-    results = train_lanes([cell.config for cell in cells]) if len(cells) > 1 else [train(cells[0].config)]
+def _run_program(cells: list[Cell], out: Path, runs: Path | None) -> str:
+    folders = [RunFolder(cell.path(runs).with_suffix("")) if runs else None for cell in cells]
+    recorders = [Recorder(cell.config, folder) for cell, folder in zip(cells, folders, strict=True)]
+    if len(cells) > 1:
+        results = train_lanes(recorders)
+    else:
+        results = [train(cells[0].config, recorders[0], resume=recorders[0].has_begun)]
     lines = []
     for cell, result in zip(cells, results, strict=True):
         write_atomic(cell.path(out), json.dumps(published(result)) + "\n")
@@ -208,11 +217,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4, help="programs at a time")
     parser.add_argument("--lanes", type=int, default=8, help="cells of equal shape in one program")
     parser.add_argument("--only", default="", help="only cells whose scenario or method contains this")
+    parser.add_argument("--runs", type=Path, help="also keep run folders here: a cell that was cut off goes on")
     options = parser.parse_args()
     given = {"seeds": options.seeds, "steps": options.steps and int(options.steps)}
     cells = GRIDS[options.grid](**{name: value for name, value in given.items() if value is not None})
     chosen = [cell for cell in cells if options.only in f"{cell.scenario}__{cell.method}"]
-    run_grid(chosen, options.out, options.workers, options.lanes)
+    run_grid(chosen, options.out, options.workers, options.lanes, options.runs)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from dgmarl.experiments.lanes import shape, train_lanes
+from dgmarl.runs.folder import RunFolder
+from dgmarl.runs.recorder import Recorder
 from dgmarl.settings import resolve
 from dgmarl.training import train
 from tests.tiny import GIFT, SMALL
@@ -25,7 +27,7 @@ CELLS = {
 
 @pytest.fixture(scope="module")
 def together():
-    return dict(zip(CELLS, train_lanes(list(CELLS.values())), strict=True))
+    return dict(zip(CELLS, train_lanes([Recorder(cell) for cell in CELLS.values()]), strict=True))
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -45,7 +47,7 @@ def test_lanes_differ(together):
 def test_learned_lanes_differ_by_their_threshold():
     thresholds = [0.0, 10.0]
     cells = [config("ippo-dg", "learned", **{"graph_model.threshold": c}) for c in thresholds]
-    densities = [result.metrics["graph_density"].mean() for result in train_lanes(cells)]
+    densities = [result.metrics["graph_density"].mean() for result in train_lanes([Recorder(cell) for cell in cells])]
     assert densities == thresholds[:1] + [1.0]
 
 
@@ -56,3 +58,13 @@ def test_what_changes_shapes_is_no_lane():
     assert all(shape(other) != oracle for other in others)
     scaled = {"learner.standardise_reward": True}
     assert shape(config("ippo-local", **scaled)) != shape(config("ippo-dg", **scaled))
+
+
+def test_lanes_that_were_cut_off_go_on_to_the_same_result(together, tmp_path):
+    recorders = [Recorder(cell, RunFolder(tmp_path / name)) for name, cell in CELLS.items()]
+    recorders[1].on_progress = lambda progress: setattr(recorders[1], "interrupted", progress.evaluation == 1)
+    assert all(result.interrupted for result in train_lanes(recorders))
+    again = train_lanes([Recorder(cell, RunFolder(tmp_path / name)) for name, cell in CELLS.items()])
+    for result, whole in zip(again, together.values(), strict=True):
+        np.testing.assert_array_equal(result.returns, whole.returns)
+        np.testing.assert_array_equal(result.steps, whole.steps)

@@ -7,6 +7,7 @@ of one program. A lane's run is the run its configuration gives alone, up to rou
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -76,8 +77,12 @@ def shape(config: TrainConfig) -> str:
     return repr(values)
 
 
-def train_lanes(configs: Sequence[TrainConfig]) -> list[TrainResult]:
-    """Train configurations of one `shape` at once; one result for each."""
+def train_lanes(recorders: Sequence[Recorder]) -> list[TrainResult]:
+    """Train the configurations of these recorders, which must have one `shape`, at once; one result for each.
+
+    A recorder whose folder holds a run goes on with it. Ctrl-C stops all of them.
+    """
+    configs = [recorder.config for recorder in recorders]
     base, env = _as_graph_credit(configs[0]), make_env(configs[0].env, **configs[0].env_options)
     names = ["self" if config.learner.credit != "graph" else config.graph for config in configs]
     distinct = sorted(set(names))
@@ -93,19 +98,26 @@ def train_lanes(configs: Sequence[TrainConfig]) -> list[TrainResult]:
             trainer.learner.team_reward = lane.team_reward
         return trainer
 
-    state = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(start_seeds(trainer(), config) for config in configs))
-    began = time.perf_counter()
-    advance = jax.vmap(lambda lane, state, n_iterations: trainer(lane).advance(state, n_iterations), in_axes=(0, 0, None))
-    advance = jax.jit(advance, donate_argnums=1).lower(lanes, state, 1).compile()
-    recorders = [Recorder(config) for config in configs]
-    for recorder in recorders:
-        recorder.compiled(time.perf_counter() - began)
-    between = trainer().iterations_between_evaluations
-    while any(recorder.wants_more() for recorder in recorders):
-        state, *outcome = advance(lanes, state, between if recorders[0].steps else 1)
+    with ExitStack() as stack:
+        states = []
+        for recorder, config in zip(recorders, configs, strict=True):
+            stack.enter_context(recorder)
+            fresh = start_seeds(trainer(), config)
+            states.append(recorder.restore(fresh) if recorder.has_begun else recorder.begin(fresh))
+        state = jax.tree.map(lambda *parts: jnp.concatenate(parts), *states)
+        began = time.perf_counter()
+        advance = jax.vmap(lambda lane, state, n_iterations: trainer(lane).advance(state, n_iterations), in_axes=(0, 0, None))
+        advance = jax.jit(advance, donate_argnums=1).lower(lanes, state, 1).compile()
+        for recorder in recorders:
+            recorder.compiled(time.perf_counter() - began)
+        between = trainer().iterations_between_evaluations
+        while any(recorder.wants_more() for recorder in recorders) and not any(one.interrupted for one in recorders):
+            state, *outcome = advance(lanes, state, between if recorders[0].steps else 1)
+            for k, recorder in enumerate(recorders):
+                if recorder.wants_more():
+                    recorder.record(*_part((state, *outcome), k, base.seeds))
         for k, recorder in enumerate(recorders):
-            if recorder.wants_more():
-                recorder.record(*_part((state, *outcome), k, base.seeds))
+            recorder.save(_part(state, k, base.seeds))
     return [recorder.result(_part(state, k, base.seeds)) for k, recorder in enumerate(recorders)]
 
 

@@ -176,15 +176,20 @@ class InterventionalSource:
     needs: frozenset[str] = frozenset({"states", "keys"})
 
     def __init__(
-        self, horizon: int = 1, alternatives: int | None = None, tolerance: float = TOLERANCE, chunk: int | None = None
+        self,
+        horizon: int = 1,
+        alternatives: int | None = None,
+        tolerance: float = TOLERANCE,
+        chunk: int | None = None,
+        env: Environment | None = None,
     ):
-        """The options are those of `intervene_batch`."""
+        """The options are those of `intervene_batch`; the environment may also come with `init`."""
         if horizon < 1:
             raise UsageError(
                 f"interventional:{horizon} looks no step ahead: choose 1 or more steps, for example interventional:2."
             )
         self.horizon, self.alternatives, self.tolerance, self.chunk = horizon, alternatives, tolerance, chunk
-        self.env: Environment | None = None
+        self.env = env
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """Nothing to learn, so no state; the environment is kept, to be asked."""

@@ -148,13 +148,13 @@ def make_source(text: str, env: Environment, rows: int = 1, model: GraphModelCon
         "self": self_source,
         "complete": complete_source,
         "oracle": OracleSource,
-        "interventional": InterventionalSource,
+        "interventional": lambda: InterventionalSource(env=env),
     }
     if text in simple:
         return simple[text]()
     kind, colon, rest = text.partition(":")
     if kind == "interventional" and colon:
-        return InterventionalSource(_horizon(rest))
+        return InterventionalSource(_horizon(rest), env=env)
     if kind == "random" and colon:
         return RandomSource(_probability(rest))
     if kind == "fixed" and colon:

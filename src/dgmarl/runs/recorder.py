@@ -81,6 +81,11 @@ class Recorder:
     def __exit__(self, *error: object) -> None:
         self._context.close()
 
+    @property
+    def has_begun(self) -> bool:
+        """The folder holds a run to go on with."""
+        return self.folder is not None and (self.folder.path / "config.yaml").is_file()
+
     def begin(self, state: Any) -> Any:
         """Start a new run from `state`."""
         if self.folder:

@@ -5,6 +5,8 @@ Each recorded state is injected, the recorded action taken, and everything that 
 """
 
 import importlib
+import os
+import platform
 import sys
 import zipfile
 from pathlib import Path
@@ -12,6 +14,9 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+if platform.machine() in ("x86_64", "AMD64"):
+    # Without fused multiply-add, like the originals: SMAClite's discs rest in exact contact, where the last bit counts.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX"
 
 KINDS = {
     "lbf": ("replay_lbf", "transitions"),

@@ -1,4 +1,4 @@
-"""Environments by id: `lbf/10x10-3p-3f`, `star-spread/10`, `matrix/climbing`, `module:Class`, `file.py:Class`."""
+"""Environments by id: `lbf/10x10-3p-3f`, `star-spread/10`, `smaclite/MMM`, `matrix/climbing`, `module:Class`, `file.py:Class`."""
 
 import importlib
 import importlib.util
@@ -55,6 +55,12 @@ def _make_star_spread(text: str, options: dict[str, Any]) -> Environment:
     return StarSpread(override(StarSpreadConfig(n_agents=int(text)), options))
 
 
+def _make_smaclite(text: str, options: dict[str, Any]) -> Environment:
+    from dgmarl.envs.smaclite import Smaclite, SmacliteConfig, find_scenario
+
+    return Smaclite(find_scenario(text), override(SmacliteConfig(), options))
+
+
 def _make_matrix(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.matrix import parse_matrix_game
 
@@ -79,7 +85,11 @@ def _custom(env_id: str, options: dict[str, Any]) -> Environment:
 
 
 def located(text: str) -> str:
-    """`file.py:name` or `fixed:file` with an absolute path, so that a run resumes from anywhere; other texts as they are."""
+    """`file.py:name`, `fixed:file` or `smaclite/file.yaml` with an absolute path, so that a run resumes from anywhere; other
+    texts as they are."""
+    family, _, scenario = text.partition("/")
+    if family == "smaclite" and scenario.endswith((".yaml", ".yml")):
+        return f"smaclite/{Path(scenario).resolve()}"
     place, _, name = text.rpartition(":")
     if place == "fixed":
         return f"fixed:{Path(name).resolve()}"
@@ -145,6 +155,12 @@ FAMILIES: dict[str, Family] = {
         "{N}",
         "Star-Spread: leaves cover landmarks, the hub is paid for it; the graph is known",
         ("star-spread/2", "star-spread/5", "star-spread/10", "star-spread/40"),
+    ),
+    "smaclite": Family(
+        _make_smaclite,
+        "{map} | {file}.yaml",
+        "SMAClite: battles of small units, damage paid to who dealt it",
+        ("smaclite/5m_vs_6m", "smaclite/2s3z"),
     ),
     "matrix": Family(
         _make_matrix,

@@ -1,7 +1,7 @@
 """Collision avoidance: from the velocities units would like to those they take.
 
 Only units that want to move and have something in their way need more than their wish. They are queued over all battles and
-served `lanes` at a time, so the dear part costs what it must. Arrays outside the queue are `[U, B]`, in it `[..., L]`.
+served some lanes at a time, so the dear part costs what it must. Arrays outside the queue are `[U, B]`, in it `[..., L]`.
 """
 
 from functools import partial
@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from .batch import first_least
+from .lanes import serve_queue
 from .linear_programs import solve, within_speed
 from .obstacles import Body, cell_of, no_lines, put, unit_line, wall_lines
 from .plane import Lines, Vector, choose
@@ -21,7 +22,8 @@ from .types import State
 # What a unit keeps clear of at most: 7 others and 6 walls were the most ever met in the original.
 MOST_NEIGHBOURS = 10
 MOST_WALLS = 8
-LANES = 4096
+# How many units are served at once: as many as the caches of a CPU core hold, on an accelerator all of them.
+LANES = 1024
 
 
 def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Float[Array, "U 2 B"]:
@@ -29,33 +31,13 @@ def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Flo
     n_units, n_battles = state.hp.shape
     wish = Vector(preferred[:, 0], preferred[:, 1])
     speed = jnp.broadcast_to(jnp.asarray(roster.speed, jnp.float32)[:, None], state.hp.shape)
-    free = within_speed(wish, speed)
     moves = (wish.x != 0) | (wish.y != 0)
     queued = moves & (_has_neighbours(roster, state) | _near_walls(roster, state))
-    n_lanes = min(LANES, n_units * n_battles)
-    order, place = _queue(queued.reshape(-1), n_lanes)
-    serve = partial(_serve, roster, state, wish)
-
-    def chunk(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        served, found = carry
-        velocity = serve(lax.dynamic_slice(order, (served,), (n_lanes,)))
-        return served + n_lanes, lax.dynamic_update_slice(found, jnp.stack([velocity.x, velocity.y]), (0, served))
-
-    total = queued.sum()
-    start = (jnp.int32(0), jnp.zeros((2, order.shape[0])))
-    _, found = lax.while_loop(lambda carry: carry[0] < total, chunk, start)
-    answer = found[:, place].reshape(2, n_units, n_battles)
-    taken = choose(queued, Vector(answer[0], answer[1]), choose(moves, free, Vector(0.0, 0.0)))
-    return jnp.stack([taken.x, taken.y], axis=1)
-
-
-def _queue(waits: Bool[Array, "M"], n_lanes: int) -> tuple[Int[Array, "M+"], Int[Array, "M"]]:
-    """Who is served at each place of the queue, filled up to whole chunks, and the place of each in the queue."""
-    n = waits.shape[0]
-    place = jnp.cumsum(waits) - 1
-    order = jnp.zeros(-(-n // n_lanes) * n_lanes, jnp.int32)
-    order = order.at[jnp.where(waits, place, order.shape[0])].set(jnp.arange(n, dtype=jnp.int32), mode="drop")
-    return order, jnp.maximum(place, 0)
+    free = choose(moves, within_speed(wish, speed), Vector(0.0, 0.0))
+    flat = jax.tree.map(lambda part: part.reshape(-1), free)
+    n_lanes = LANES if jax.default_backend() == "cpu" else n_units * n_battles
+    taken = serve_queue(queued.reshape(-1), n_lanes, partial(_serve, roster, state, wish), flat)
+    return jnp.stack([part.reshape(n_units, n_battles) for part in (taken.x, taken.y)], axis=1)
 
 
 def _sight(roster: Roster) -> Float[Array, "U"]:
@@ -85,7 +67,11 @@ def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) ->
         position, velocity = (values[unit, :, battle].T for values in (state.position, state.velocity))
         return Body(Vector(*position), Vector(*velocity), jnp.asarray(roster.radius)[unit])
 
-    me, speed, own_wish = body(unit), jnp.asarray(roster.speed, jnp.float32)[unit], jax.tree.map(lambda part: part[unit, battle], wish)
+    me, speed, own_wish = (
+        body(unit),
+        jnp.asarray(roster.speed, jnp.float32)[unit],
+        jax.tree.map(lambda part: part[unit, battle], wish),
+    )
     n_walls = min(MOST_WALLS, roster.walls_near_cells.shape[1])
     n_others = min(MOST_NEIGHBOURS, roster.n_units - 1)
     lines = no_lines(n_walls + n_others, len(lane))

@@ -1,13 +1,14 @@
 """The second half of a tick: units move and fire one after the other, in a random order.
 
-Only firing makes the order matter, and few units fire in one tick. So the loop goes over firing units, each battle's in its own
-order; what everybody else does at their turn (timers, growing back) is caught up with just before the next shot, and at the end.
+Only firing makes the order matter, and few units fire in one tick. So the loop goes over firing units, each battle's in its
+own order; what everybody else does at their turn (timers, growing back) is caught up with before the next shot, and at the end.
 Arrays carry the battles last, `[U, B]`.
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -162,7 +163,12 @@ def _hit(roster: Roster, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[
 
 
 def _heal(
-    roster: Roster, target_before: Int[Array, "U B"], fight: Fight, aim: Int[Array, "U B"], heals: Bool[Array, "U B"], revive: bool
+    roster: Roster,
+    target_before: Int[Array, "U B"],
+    fight: Fight,
+    aim: Int[Array, "U B"],
+    heals: Bool[Array, "U B"],
+    revive: bool,
 ) -> Fight:
     """The healer of this turn gives its aim what it lacks, at most `HEAL_PER_TICK`, and pays with energy.
 
@@ -172,7 +178,7 @@ def _heal(
     units = jnp.arange(roster.n_units)[:, None]
     patient = units == jnp.where(heals, aim, NOBODY).max(0)
 
-    def of(who: Bool[Array, "U B"], values: Array) -> Array:
+    def of(who: Bool[Array, "U B"], values: Array | np.ndarray) -> Array:
         return jnp.where(who, values, 0).sum(0)
 
     energy, reserve = of(heals, fight.energy), of(heals, fight.heal_reserve)

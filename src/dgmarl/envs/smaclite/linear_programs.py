@@ -5,11 +5,14 @@ answer is kept while it satisfies the next line, else solved anew on that line. 
 trip of the loops below jumps, in every lane, to the first line that is violated, so there are as many trips as re-solves.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from .lanes import serve_queue
 from .plane import Lines, Vector, choose
 
 EPSILON = 1e-5
@@ -18,8 +21,25 @@ EPSILON = 1e-5
 def solve(lines: Lines, n_walls: int, wish: Vector, speed: Float[Array, "L"]) -> Vector:
     """The velocity nearest to `wish` within `speed` that keeps to all lines; if there is none, to those of walls (the first
     `n_walls`), with the least violation of the others."""
-    velocity, failed = nearest(lines, within_speed(wish, speed), wish, speed, farthest=False)
-    return least_violation(lines, n_walls, velocity, failed, speed)
+    start = within_speed(wish, speed)
+    n_lines, n_lanes = lines.valid.shape
+
+    def part(who: Int[Array, "L"], *values: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf[..., who], values)
+
+    def resolve(who: Int[Array, "L"]) -> tuple[Vector, Array]:
+        mine, start_, wish_, speed_ = part(who, lines, start, wish, speed)
+        return nearest(mine, start_, wish_, speed_, farthest=False)
+
+    violated = _first_violated(lines, start, 0, 0.0) < n_lines
+    kept = (start, jnp.full(n_lanes, n_lines, jnp.int32))
+    velocity, failed = serve_queue(violated, max(1, n_lanes // 4), resolve, kept)
+
+    def compromise(who: Int[Array, "L"]) -> Vector:
+        mine, velocity_, failed_, speed_ = part(who, lines, velocity, failed, speed)
+        return least_violation(mine, n_walls, velocity_, failed_, speed_)
+
+    return serve_queue(failed < n_lines, max(1, n_lanes // 8), compromise, velocity)
 
 
 def within_speed(wish: Vector, speed: Float[Array, "*L"]) -> Vector:
@@ -93,31 +113,42 @@ def _on_line(
     middle = point.dot(direction)
     squared = middle**2 + speed**2 - point.dot(point)
     half = jnp.sqrt(jnp.maximum(squared, 0.0))
-    before = lines.valid & (jnp.arange(lines.valid.shape[0])[:, None] < at)
-    across = direction.det(lines.direction)
-    room = lines.direction.det(point - lines.point)
-    parallel = jnp.abs(across) <= EPSILON
-    crossing = room / jnp.where(parallel, 1.0, across)
-    crosses = before & ~parallel
-    high = jnp.minimum(half - middle, jnp.where(crosses & (across > 0), crossing, jnp.inf).min(0))
-    low = jnp.maximum(-middle - half, jnp.where(crosses & (across < 0), crossing, -jnp.inf).max(0))
-    possible = (squared >= 0) & (low <= high) & ~(before & parallel & (room < 0)).any(0)
+    low, high, possible = -middle - half, half - middle, squared >= 0
+    for k, line in enumerate(_one_by_one(lines)):
+        before = line.valid & (k < at)
+        across = direction.det(line.direction)
+        room = line.direction.det(point - line.point)
+        parallel = jnp.abs(across) <= EPSILON
+        crossing = room / jnp.where(parallel, 1.0, across)
+        high = jnp.where(before & (across > EPSILON), jnp.minimum(high, crossing), high)
+        low = jnp.where(before & (across < -EPSILON), jnp.maximum(low, crossing), low)
+        possible &= ~(before & parallel & (room < 0))
     if farthest:
         along = jnp.where(wish.dot(direction) > 0, high, low)
     else:
         along = jnp.maximum(low, jnp.minimum(direction.dot(wish - point), high))
-    return point + direction * along, possible
+    return point + direction * along, possible & (low <= high)
 
 
 def _first_violated(lines: Lines, velocity: Vector, begin: Int[Array, "L"] | int, beyond: Array | float) -> Int[Array, "L"]:
     """The first line from `begin` on that is violated by more than `beyond`, or K."""
     n_lines = lines.valid.shape[0]
-    index = jnp.arange(n_lines)[:, None]
-    violated = lines.valid & (index >= begin) & (lines.violation(velocity) > beyond)
-    return jnp.where(violated, index, n_lines).min(0)
+    first = jnp.full(velocity.x.shape, n_lines, jnp.int32)
+    for k, line in reversed(list(enumerate(_one_by_one(lines)))):
+        first = jnp.where(line.valid & (k >= begin) & (line.violation(velocity) > beyond), k, first)
+    return first
 
 
 def _line_at(lines: Lines, at: Int[Array, "L"]) -> tuple[Vector, Vector]:
-    """Point and direction of one line per lane; zero where `at` is K."""
-    chosen = jnp.arange(lines.valid.shape[0])[:, None] == at
-    return jax.tree.map(lambda values: jnp.where(chosen, values, 0.0).sum(0), (lines.point, lines.direction))
+    """Point and direction of one line per lane; those of line 0 where `at` is K."""
+    first, *others = _one_by_one(lines)
+    chosen = (first.point, first.direction)
+    for k, line in enumerate(others, start=1):
+        chosen = choose(at == k, (line.point, line.direction), chosen)
+    return chosen
+
+
+def _one_by_one(lines: Lines) -> list[Lines]:
+    """The lines as K separate ones: unrolled, a fold over them is one loop over lanes that runs on vector units, which a
+    reduction over the axis K is not."""
+    return [jax.tree.map(lambda values, k=k: values[k], lines) for k in range(lines.valid.shape[0])]

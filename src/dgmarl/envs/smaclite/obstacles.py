@@ -1,8 +1,8 @@
 """What is in a unit's way: half-planes of velocities that keep clear of walls and of other units within one second (ORCA).
 
-A lane is one unit that wants to move; arrays are `[..., L]`. Lines are built nearest first, one per trip and lane, until no lane
-has anything left in its way. The derivation is in van den Berg et al., "Reciprocal n-body collision avoidance"; the deviations
-of the original game (full responsibility beside those who stand still, a short look around) are marked.
+A lane is one unit that wants to move; arrays are `[..., L]`. Lines are built nearest first, one per trip and lane, until no
+lane has anything left in its way. The derivation is in van den Berg et al., "Reciprocal n-body collision avoidance"; where the
+game deviates from it, a docstring says so.
 """
 
 from typing import NamedTuple
@@ -115,9 +115,7 @@ def _wall_line(a: Vector, b: Vector, me: Body) -> Lines:
     )
 
 
-def _approach(
-    a: Vector, b: Vector, direction: Vector, only_a: Array, only_b: Array, radius: Array, velocity: Vector
-) -> Lines:
+def _approach(a: Vector, b: Vector, direction: Vector, only_a: Array, only_b: Array, radius: Array, velocity: Vector) -> Lines:
     """The line towards a wall that is not touched: along the round ends or the straight front of the velocities that hit it
     within a second, or along one of the two legs beyond. Seen at a slant (`only_a`, `only_b`) the wall is just that corner."""
     a, b = choose(only_b, b, a), choose(only_a, a, b)

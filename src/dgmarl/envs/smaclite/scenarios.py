@@ -156,7 +156,9 @@ def find_scenario(text: str) -> Scenario:
     by_name = {name.lower(): scenario for name, scenario in SCENARIOS.items()}
     if text.lower() not in by_name:
         hint = did_you_mean(text, SCENARIOS)
-        raise UsageError(f"smaclite/{text} is not known: write smaclite/ and one of {', '.join(SCENARIOS)}, or a .yaml file{hint}")
+        raise UsageError(
+            f"smaclite/{text} is not known: write smaclite/ and one of {', '.join(SCENARIOS)}, or a .yaml file{hint}"
+        )
     return by_name[text.lower()]
 
 

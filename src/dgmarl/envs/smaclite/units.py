@@ -60,8 +60,20 @@ class UnitType:
         """Refuse what no battle can hold."""
         for name in ("hp", "size"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise UsageError(f"a unit type has {name}={getattr(self, name)}, but must be above 0: choose a positive number.")
-        for name in ("damage", "cooldown", "speed", "attack_range", "shield", "energy", "armor", "hp_regeneration", "blast_radius"):
+                raise UsageError(
+                    f"a unit type has {name}={getattr(self, name)}, but must be above 0: choose a positive number."
+                )
+        for name in (
+            "damage",
+            "cooldown",
+            "speed",
+            "attack_range",
+            "shield",
+            "energy",
+            "armor",
+            "hp_regeneration",
+            "blast_radius",
+        ):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UsageError(f"a unit type has {name}={getattr(self, name)}, which must not be negative: choose 0 or more.")
         if not 1 <= self.attacks <= 8:

@@ -17,6 +17,8 @@ from pathlib import Path
 from threading import Event
 from typing import Literal, NamedTuple
 
+import jax
+
 from dgmarl.config import override
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
@@ -34,7 +36,8 @@ from dgmarl.training import Trainer, train
 
 POINTS = 10
 """At least so many evaluations on the way, also where a user asks for few steps."""
-TRIAL_ITERATIONS = 10
+TRIAL_EPISODES = 100
+"""Enough for Q-learning to have begun to learn."""
 EVALUATION_STEP = 0.2
 """What a step of an evaluation costs, in steps of training: no gradients, but the same environment and policy."""
 SAME = ("env", "method", "graph", "seeds", "seed", "steps")
@@ -164,33 +167,36 @@ class Speed(NamedTuple):
 
 
 def estimate_seconds(grid: Grid) -> float:
-    """For what is left to do, one cell after the other, from a short trial of the first cell of every benchmark."""
+    """For what is left to do, one cell after the other, from a short trial per benchmark and kind of learner."""
     seconds = 0.0
-    speeds: dict[str, Speed] = {}
+    speeds: dict[tuple[str, type], Speed] = {}
     for job in grid.jobs:
         if job.state == "done":
             continue
-        config, benchmark = job.cell.config, job.cell.benchmark
-        if benchmark not in speeds:
-            speeds[benchmark] = try_out(config)
+        config = job.cell.config
+        kind = job.cell.benchmark, type(config.learner)
+        if kind not in speeds:
+            speeds[kind] = try_out(config)
         spec, evaluation = make_env(config.env, **config.env_options).spec, config.evaluation
         steps = job.steps * (1 + EVALUATION_STEP * evaluation.episodes * spec.horizon / evaluation.interval)
-        seconds += speeds[benchmark].compile_s + steps * spec.n_agents / speeds[benchmark].agent_steps_per_s
+        seconds += speeds[kind].compile_s + steps * spec.n_agents / speeds[kind].agent_steps_per_s
     return seconds
 
 
 def try_out(config: TrainConfig) -> Speed:
-    """Train for a few iterations."""
+    """Train for a few episodes."""
     spec = make_env(config.env, **config.env_options).spec
     per_iteration = config.n_envs * spec.horizon
-    overrides = {"evaluation.interval": TRIAL_ITERATIONS * per_iteration, "evaluation.episodes": 1}
-    trial = override(config, {"steps": (1 + TRIAL_ITERATIONS) * per_iteration, **overrides})
+    steps = per_iteration + TRIAL_EPISODES * spec.horizon  # the first evaluation comes after one iteration
+    # On a CPU seeds take turns, so that one tells the speed of all; elsewhere they run side by side.
+    seeds = 1 if jax.default_backend() == "cpu" else config.seeds
+    trial = override(config, {"seeds": seeds, "steps": steps, "evaluation.interval": steps, "evaluation.episodes": 1})
     timing = train(trial).timing
     return Speed(timing["compile_s"], timing["steps_per_s"] * spec.n_agents)
 
 
 def _cell(plan: Plan, seeds: int, steps: int | None) -> Cell:
-    config = resolve(plan.env, plan.method, graph=plan.graph, seeds=seeds, steps=steps or plan.steps)
+    config = resolve(plan.env, plan.method, None, "paper", graph=plan.graph, seeds=seeds, steps=steps or plan.steps)
     if steps:
         config = override(config, {"evaluation.interval": min(config.evaluation.interval, max(steps // POINTS, 1))})
     Trainer(config)  # refuses what this version cannot run

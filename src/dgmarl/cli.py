@@ -119,7 +119,9 @@ class Train:
     method: str = "ippo-dg"
     """ippo or mappo, then -local, -global or -dg; or iql, vdn, qmix, qplex."""
     graph: str = "oracle"
-    """For -dg: oracle, interventional (or interventional:H), self, complete, random:P, fixed:FILE or file.py:Source."""
+    """For -dg: learned, oracle, interventional[:H], self, complete, random:P, fixed:FILE or file.py:Source."""
+    preset: Literal["tuned", "paper"] = "tuned"
+    """Where the numbers that you do not set come from: the paper, or the paper with what we found better for -dg."""
     seeds: Count = 5
     """How many seeds."""
     seed: Count = 0
@@ -188,7 +190,7 @@ class Train:
             same_learner = (before in MIXERS) == (self.method in MIXERS)
             void = ("learner.credit", "learner.critic", "learner.mixer") if same_learner else ("learner.",)
             from_file = {name: value for name, value in from_file.items() if not name.startswith(void)}
-        return resolve(self.env, self.method, {**from_file, **parse_assignments(self.set)}, **given)
+        return resolve(self.env, self.method, {**from_file, **parse_assignments(self.set)}, self.preset, **given)
 
     def resolved(self):
         """What --save-config writes: the run's whole configuration, the same as its config.yaml."""
@@ -386,7 +388,9 @@ class Reproduce:
     steps: Count | None = None
     """Environment steps per seed. Default: the paper's."""
     workers: Count = 1
-    """Cells at a time; more than one uses idle cores while others compile."""
+    """Programs at a time; more than one uses idle cores while others compile."""
+    lanes: Count = 8
+    """Cells of equal shape in one program."""
     dry_run: bool = False
     """Only list the cells and estimate the time on this machine, from a short trial."""
     from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="DIR")] = None
@@ -397,7 +401,7 @@ class Reproduce:
         from dgmarl.experiments import reproduce
         from dgmarl.report.results import read_results
 
-        for name in ("seeds", "workers"):
+        for name in ("seeds", "workers", "lanes"):
             if getattr(self, name) < 1:
                 raise UsageError(f"--{name} is {getattr(self, name)}, but must be at least 1.")
         figures = reproduce.figures_named(self.figure)
@@ -408,7 +412,7 @@ class Reproduce:
             grid = reproduce.make_grid(figures, self.out, self.seeds, self.steps)
             if self.dry_run:
                 return _print_plan(grid)
-            _run_grid(grid, self.out, self.workers)
+            _run_grid(grid, self.out, self.workers, self.lanes)
             results = reproduce.results_of(grid, self.out)
         with _status("drawing"):
             written = reproduce.write_figures(figures, results, self.out)
@@ -436,7 +440,7 @@ def _print_plan(grid) -> int:
     return 0
 
 
-def _run_grid(grid, out: Path, workers: int) -> None:
+def _run_grid(grid, out: Path, workers: int, lanes: int) -> None:
     """Train with one bar for the whole grid, in environment steps of all cells."""
     from rich.console import Console
     from rich.progress import Progress
@@ -459,7 +463,7 @@ def _run_grid(grid, out: Path, workers: int) -> None:
             bar.update(task, description=f"{sum(had[one] >= one.steps for one in had)} of {_counted(len(grid.jobs), 'cell')}")
             console.print(f"{job.cell.scenario} {job.cell.method}: {words}", markup=False, highlight=False)
 
-        run(grid, out, workers, watch, finished)
+        run(grid, out, watch, finished, workers, lanes)
 
 
 @dataclass(frozen=True)

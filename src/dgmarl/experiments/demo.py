@@ -44,7 +44,8 @@ class Task:
         """The run of one kind of credit."""
         steps = max(int(self.steps * scale), 2000)
         overrides = {"evaluation.episodes": 32, "evaluation.interval": max(steps // 10, 1), **self.overrides}
-        return resolve(self.env, f"ippo-{credit}", overrides, seeds=seeds, steps=steps, env_options=self.options)
+        values = {"seeds": seeds, "steps": steps, "env_options": self.options}
+        return resolve(self.env, f"ippo-{credit}", overrides, "paper", **values)
 
 
 FORAGING = Task(

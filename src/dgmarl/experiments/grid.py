@@ -7,6 +7,7 @@ compiling uses one core and no accelerator.
 
 import argparse
 import json
+import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from dgmarl.experiments.lanes import shape, train_lanes
 from dgmarl.files import write_atomic
 from dgmarl.runs.folder import RunFolder, code_version
 from dgmarl.runs.recorder import Recorder, TrainResult
-from dgmarl.settings import MIXERS, PPO_METHODS, TrainConfig, resolve
+from dgmarl.settings import MIXERS, PPO_METHODS, Preset, TrainConfig, resolve
 from dgmarl.training import train
 
 PUBLISHED_METRICS = (
@@ -37,6 +38,9 @@ PUBLISHED_METRICS = (
     "advantage_std",
     "cross_weight",
 )
+
+
+BACKBONES, CREDITS = ("ippo", "mappo"), ("local", "global")
 
 
 @dataclass(frozen=True)
@@ -65,59 +69,55 @@ def star_spread(seeds: int = 10, steps: int = 1_000_000, sizes: Iterable[int] = 
     ]
 
 
-def lbf_oracle(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
-    """Where local reward fails and where global reward is slow: IPPO with local, global and oracle-graph credit."""
-    return [
-        Cell(
-            "lbf",
-            scenario,
-            f"{method}{'-oracle' * method.endswith('dg')}",
-            resolve(f"lbf/{scenario}", method, seeds=seeds, steps=steps),
-        )
-        for scenario in ("8x8-2p-4f-coop", "15x15-3p-4f")
-        for method in ("ippo-local", "ippo-global", "ippo-dg")
-    ]
-
-
 LBF = ("15x15-4p-3f", "15x15-3p-4f", "10x10-3p-3f", "8x8-2p-4f-coop", "10x10-2p-3f-coop", "15x15-3p-4f-coop")
 """The paper's six foraging scenarios."""
+RANDOM = tuple(f"random:{p}" for p in (0.1, 0.3, 0.5, 0.7, 0.9))
 
 
 def lbf(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
-    """The paper's foraging result and its random-graph figure."""
-    graphs = {
-        "ippo": ["learned"],
-        "mappo": ["learned", "oracle", "random:0.1", "random:0.3", "random:0.5", "random:0.7", "random:0.9"],
-    }
-    credits = [(backbone, credit, "") for backbone in graphs for credit in ("local", "global")]
-    credits += [(backbone, "dg", graph) for backbone, names in graphs.items() for graph in names]
-    return [
-        Cell(
-            "lbf",
-            scenario,
-            "-".join(filter(None, (backbone, credit, graph.replace(":", "")))),
-            resolve(f"lbf/{scenario}", f"{backbone}-{credit}", seeds=seeds, steps=steps, graph=graph or "oracle"),
-        )
-        for scenario in LBF
-        for backbone, credit, graph in credits
-    ]
+    """The paper's foraging result and its random-graph figure, and beside them the learned graph as we tuned it."""
+    options = {"seeds": seeds, "steps": steps}
+    cells = [_foraging(scenario, f"{name}-{credit}", **options) for scenario in LBF for name in BACKBONES for credit in CREDITS]
+    for scenario in LBF:
+        for preset in ("paper", "tuned"):
+            cells += [_foraging(scenario, f"{name}-dg", "learned", preset, **options) for name in BACKBONES]
+        cells += [_foraging(scenario, "mappo-dg", graph, **options) for graph in ("oracle", *RANDOM)]
+    return cells
+
+
+def lbf_oracle(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
+    """Where local reward fails and where global reward is slow: IPPO with local, global and oracle-graph credit."""
+    credits = (("ippo-local", ""), ("ippo-global", ""), ("ippo-dg", "oracle"))
+    scenarios = ("8x8-2p-4f-coop", "15x15-3p-4f")
+    return [_foraging(scenario, *credit, seeds=seeds, steps=steps) for scenario in scenarios for credit in credits]
+
+
+def _foraging(scenario: str, method: str, graph: str = "", preset: Preset = "paper", **options: Any) -> Cell:
+    """A cell that is named for its method and graph, and for its preset if that is not the paper's."""
+    name = "-".join(filter(None, (method, graph.replace(":", ""), "" if preset == "paper" else preset)))
+    return Cell("lbf", scenario, name, resolve(f"lbf/{scenario}", method, None, preset, graph=graph or "oracle", **options))
 
 
 def lbf_levers(seeds: int = 5, steps: int = 3_000_000) -> list[Cell]:
-    """What might help a graph where local reward learns faster (15x15-3p-4f), and must not hurt where it fails."""
-    cross = [(weighted, beta) for weighted in (True, False) for beta in (1.0, 0.5, 0.3, 0.2, 0.1)]
+    """What might help a graph where local reward learns faster (15x15-3p-4f), and must not hurt where it fails (8x8)."""
     levers: list[tuple[str, dict[str, Any]]] = [("local", {}), ("global", {})]
-    levers += [("oracle", {"learner.weighted": weighted, "learner.cross_weight": beta}) for weighted, beta in cross]
+    betas = (1.0, 0.5, 0.3, 0.2, 0.1)
+    levers += [("oracle", _weights(weighted, beta)) for weighted in (True, False) for beta in betas]
     levers += [("oracle", {"learner.weighted": weighted, "learner.adapt_cross_weight": True}) for weighted in (True, False)]
-    plain_weights = [{"learner.weighted": False, "learner.cross_weight": beta} for beta in (1.0, 0.3)]
+    plain_weights = [_weights(False, beta) for beta in (1.0, 0.3)]
     levers += [("oracle", {**weights, "learner.form": "return"}) for weights in plain_weights]
     levers += [("oracle", {**weights, "learner.normalise_advantage": True}) for weights in plain_weights]
     levers += [("interventional", weights) for weights in plain_weights]
     for model in ({}, {"graph_model.sees": "local_state"}, {"graph_model.encoding": 8}):
         for threshold in (0.9, 0.7):
-            levers += [("learned", {"graph_model.threshold": threshold, **model})]
-            levers += [("learned", {"graph_model.threshold": threshold, **model, **plain_weights[1]})]
-    return [_lever(scenario, *lever, seeds, steps) for scenario in ("15x15-3p-4f", "8x8-2p-4f-coop") for lever in levers]
+            for weights in ({}, _weights(False, 0.3), _weights(False, 0.2)):
+                levers += [("learned", {"graph_model.threshold": threshold, **model, **weights})]
+    of_scenario = {"15x15-3p-4f": steps, "8x8-2p-4f-coop": steps * 2 // 3}
+    return [_lever(scenario, *lever, seeds, steps) for scenario, steps in of_scenario.items() for lever in levers]
+
+
+def _weights(weighted: bool, beta: float) -> dict[str, Any]:
+    return {"learner.weighted": weighted, "learner.cross_weight": beta}
 
 
 def _lever(scenario: str, graph: str, overrides: dict[str, Any], seeds: int, steps: int) -> Cell:
@@ -127,7 +127,7 @@ def _lever(scenario: str, graph: str, overrides: dict[str, Any], seeds: int, ste
     changes = [f"{name.rpartition('.')[2]}={value}" for name, value in overrides.items()]
     name = "-".join([method, *([graph] if is_graph else []), *changes]).replace("True", "on").replace("False", "off")
     options = {"seeds": seeds, "steps": steps, "graph": graph if is_graph else "oracle"}
-    return Cell("lbf-levers", scenario, name, resolve(f"lbf/{scenario}", method, overrides, **options))
+    return Cell("lbf-levers", scenario, name, resolve(f"lbf/{scenario}", method, overrides, "paper", **options))
 
 
 def lbf_values(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
@@ -145,7 +145,7 @@ GRIDS = {"star-spread": star_spread, "lbf-oracle": lbf_oracle, "lbf": lbf, "lbf-
 def published(result: TrainResult) -> dict[str, Any]:
     """What is kept of a run: its configuration, the code, and every seed's curve; enough for every table and figure."""
     config = result.config
-    extra = {name: _rounded(result.metrics[name]) for name in PUBLISHED_METRICS if name in result.metrics}
+    extra = {name: _rounded(result.metrics[name], 3) for name in PUBLISHED_METRICS if name in result.metrics}
     return {
         "config": plain(config),
         "code": code_version(),
@@ -203,8 +203,8 @@ def _run_program(cells: list[Cell], out: Path, runs: Path | None) -> str:
     return "\n".join(lines)
 
 
-def _rounded(values: np.ndarray) -> list[list[float]]:
-    return [[float(f"{value:.5g}") for value in row] for row in values]
+def _rounded(values: np.ndarray, digits: int = 5) -> list[list[float]]:
+    return [[float(f"{value:.{digits}g}") for value in row] for row in values]
 
 
 def main() -> None:
@@ -216,12 +216,12 @@ def main() -> None:
     parser.add_argument("--steps", type=float, help="environment steps per seed; default: the paper's")
     parser.add_argument("--workers", type=int, default=4, help="programs at a time")
     parser.add_argument("--lanes", type=int, default=8, help="cells of equal shape in one program")
-    parser.add_argument("--only", default="", help="only cells whose scenario or method contains this")
+    parser.add_argument("--only", default="", help="only cells whose SCENARIO__METHOD this regular expression finds")
     parser.add_argument("--runs", type=Path, help="also keep run folders here: a cell that was cut off goes on")
     options = parser.parse_args()
     given = {"seeds": options.seeds, "steps": options.steps and int(options.steps)}
     cells = GRIDS[options.grid](**{name: value for name, value in given.items() if value is not None})
-    chosen = [cell for cell in cells if options.only in f"{cell.scenario}__{cell.method}"]
+    chosen = [cell for cell in cells if re.search(options.only, f"{cell.scenario}__{cell.method}")]
     run_grid(chosen, options.out, options.workers, options.lanes, options.runs)
 
 

@@ -22,7 +22,8 @@ import jax
 from dgmarl.config import override
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
-from dgmarl.experiments.grid import Cell, published
+from dgmarl.experiments.grid import Cell, programs, published
+from dgmarl.experiments.lanes import train_lanes
 from dgmarl.files import write_atomic
 from dgmarl.report.figures import save
 from dgmarl.report.paper import FIGURES, PaperFigure, Plan
@@ -30,7 +31,7 @@ from dgmarl.report.paper_tables import draw, table_page
 from dgmarl.report.results import Result, read_result
 from dgmarl.report.run_page import run_page
 from dgmarl.runs.folder import RunFolder
-from dgmarl.runs.recorder import Progress, Recorder
+from dgmarl.runs.recorder import Progress, Recorder, TrainResult
 from dgmarl.settings import TrainConfig, resolve
 from dgmarl.training import Trainer, train
 
@@ -87,36 +88,63 @@ def make_grid(figures: Iterable[PaperFigure], out: Path, seeds: int, steps: int 
     return Grid(jobs, not_runnable)
 
 
-def run(grid: Grid, out: Path, workers: int, watch: Callable[[Job, int], None], finished: Callable[[Job, str], None]) -> None:
+def run(
+    grid: Grid,
+    out: Path,
+    watch: Callable[[Job, int], None],
+    finished: Callable[[Job, str], None],
+    workers: int = 1,
+    lanes: int = 8,
+) -> None:
     """Train all cells that are not done; `watch(job, steps)` hears of every evaluation, `finished` of every cell's end.
 
-    Ctrl-C stops every running cell at its next evaluation, with a checkpoint.
+    Up to `lanes` cells of equal shape are trained in one program, and `workers` programs at a time. Ctrl-C stops every running
+    cell at its next evaluation, with a checkpoint.
     """
-    waiting = [job for job in grid.jobs if job.state != "done"]
     stop = Event()
     with ThreadPoolExecutor(workers) as pool:
-        running = {pool.submit(_train, job, out, stop, watch): job for job in waiting}
+        left = {pool.submit(_train, jobs, out, stop, watch) for jobs in _programs(grid, lanes)}
         try:
-            left = set(running)
             while left:
                 done, left = wait(left, return_when=FIRST_COMPLETED)
-                for one in done:
-                    finished(running[one], one.result())
+                for job, words in (ended for program in done for ended in program.result()):
+                    finished(job, words)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             stop.set()
             raise
 
 
-def _train(job: Job, out: Path, stop: Event, watch: Callable[[Job, int], None]) -> str:
-    cell = job.cell
+def _programs(grid: Grid, lanes: int) -> list[list[Job]]:
+    """Cells that are trained together; those that were begun together go on together, which keeps their rounding."""
+    together = []
+    for state in ("begun", "waiting"):
+        jobs = {id(job.cell): job for job in grid.jobs if job.state == state}
+        groups = programs([job.cell for job in jobs.values()], lanes)
+        together += [[jobs[id(cell)] for cell in group] for group in groups]
+    return together
 
+
+def _train(jobs: list[Job], out: Path, stop: Event, watch: Callable[[Job, int], None]) -> list[tuple[Job, str]]:
+    """One program, and for each of its cells what came of it."""
+    recorders = [_recorder(job, out, stop, watch) for job in jobs]
+    if len(jobs) > 1:
+        results = train_lanes(recorders)
+    else:
+        results = [train(jobs[0].cell.config, recorders[0], resume=recorders[0].has_begun)]
+    return [(job, _publish(job.cell, result, out)) for job, result in zip(jobs, results, strict=True)]
+
+
+def _recorder(job: Job, out: Path, stop: Event, watch: Callable[[Job, int], None]) -> Recorder:
     def report(progress: Progress) -> None:
-        watch(job, int(progress.steps.clip(max=cell.config.steps).sum()))
+        watch(job, int(progress.steps.clip(max=job.cell.config.steps).sum()))
         recorder.interrupted |= stop.is_set()
 
-    recorder = Recorder(cell.config, _run_folder(cell, out), report)
-    result = train(cell.config, recorder, resume=job.state == "begun")
+    recorder = Recorder(job.cell.config, _run_folder(job.cell, out), report)
+    return recorder
+
+
+def _publish(cell: Cell, result: TrainResult, out: Path) -> str:
     if result.interrupted:
         return "stopped; it will be resumed"
     write_atomic(cell.path(out / "results"), json.dumps(published(result)) + "\n")

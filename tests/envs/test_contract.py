@@ -51,6 +51,19 @@ class BadSpec(Counter):
         self.spec = EnvSpec("counter", 0, 3, 1, 1, 5)
 
 
+class SmallState(Counter):
+    def __init__(self):
+        self.spec = EnvSpec("counter", 2, 3, 1, 1, 5, state_is_obs=True)
+
+
+class OtherState(Counter):
+    def __init__(self):
+        self.spec = EnvSpec("counter", 2, 3, 1, 2, 5, state_is_obs=True)
+
+    def view(self, state):
+        return super().view(state)._replace(state=jnp.ones(2))
+
+
 class WrongShape(Counter):
     def view(self, state):
         return super().view(state)._replace(obs=jnp.zeros((2, 7)))
@@ -158,6 +171,8 @@ class Tuple(Counter):
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
+        (SmallState, "`spec.state_is_obs` is set, but state_size is 1"),
+        (OtherState, "`spec.state_is_obs` is set, but view.state is not"),
         (BadSpec, "`spec.n_agents` is 0"),
         (WrongShape, "view.obs is [2, 7] float32, but must be [2, 1]"),
         (WrongDtype, "view.avail is [2, 3] float32"),

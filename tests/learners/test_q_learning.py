@@ -1,5 +1,6 @@
 """The Q-learner on hand-made episodes: targets, padding, target networks, exploration; and games with known outcomes."""
 
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -160,6 +161,18 @@ def test_rewards_are_standardised_with_padding_up_to_the_longest_episode_or_with
     assert statistics.mean.shape == ((N,) if credit == "local" else ())
     np.testing.assert_allclose(reward, expected, rtol=2e-3, atol=2e-3)
     assert float(statistics.seen) == pytest.approx(counted.sum(), abs=0.01)
+
+
+def test_a_state_that_is_the_observations_need_not_be_kept():
+    spec = EnvSpec("by hand", n_agents=N, n_actions=A, obs_size=4, state_size=4 * N, horizon=T)
+    config = QConfig(**MIXED, hidden=8, batch_size=B, buffer_size=8)
+    played, found = episodes(n_rewards=1), []
+    for state_is_obs, state in ((False, played.obs.reshape(T + 1, B, 4 * N)), (True, None)):
+        q = QLearner(config, replace(spec, state_is_obs=state_is_obs), 4)
+        assert (q.start_replay().episodes.state is None) == state_is_obs
+        params = jax.jit(q.init)(jax.random.key(0)).params
+        found.append(jax.jit(q.loss)(params, params, played._replace(state=state), played.reward)[0])
+    np.testing.assert_array_equal(*found)
 
 
 def same(left, right) -> bool:

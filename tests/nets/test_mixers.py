@@ -39,8 +39,8 @@ def linear(layer: dict, x: np.ndarray) -> np.ndarray:
 def test_without_a_mixer_values_stay_as_they_are_and_vdn_sums_them():
     chosen = np.arange(6.0).reshape(2, 3)
     action = np.zeros((2, 3), int)
-    np.testing.assert_array_equal(Mixer(SPEC, "none")({}, chosen, chosen, action, None), chosen)
-    np.testing.assert_array_equal(Mixer(SPEC, "vdn")({}, chosen, chosen, action, None), [[3], [12]])
+    np.testing.assert_array_equal(Mixer(SPEC, "none")({}, chosen, chosen, action, chosen), chosen)
+    np.testing.assert_array_equal(Mixer(SPEC, "vdn")({}, chosen, chosen, action, chosen), [[3], [12]])
 
 
 def test_qmix_is_that_of_the_specification():
@@ -156,4 +156,4 @@ def test_qplex_represents_games_that_no_sum_and_no_monotone_mixture_can(game, be
 
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="agree in shape"):
-        Mixer(SPEC, "vdn")({}, jnp.zeros((2, N)), jnp.zeros(N), jnp.zeros((2, N), int), None)
+        Mixer(SPEC, "vdn")({}, jnp.zeros((2, N)), jnp.zeros(N), jnp.zeros((2, N), int), jnp.zeros((2, D)))

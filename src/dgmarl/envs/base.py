@@ -29,6 +29,8 @@ class EnvSpec:
     """Length D of the state vector a central critic sees."""
     horizon: int
     """Every episode has ended, one way or the other, after this many steps."""
+    state_is_obs: bool = False
+    """Whether the state is all agents' observations, one after the other: then a replay keeps only these."""
 
 
 class View(NamedTuple):

@@ -45,8 +45,12 @@ def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
         return
     for field in fields(spec):
         value = getattr(spec, field.name)
-        if field.name != "name" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        if field.name not in ("name", "state_is_obs") and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             yield _violation(f"`spec.{field.name}` is {value!r}, but must be a whole number of at least 1.")
+    if spec.state_is_obs and spec.state_size != spec.n_agents * spec.obs_size:
+        yield _violation(
+            f"`spec.state_is_obs` is set, but state_size is {spec.state_size}, not n_agents * obs_size: leave it out."
+        )
 
 
 def _check_shapes(env: Environment, key: jax.Array) -> Iterator[Finding]:
@@ -134,6 +138,8 @@ def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
             "reset gives two different states for the same key: draw all randomness from the key, with jax.random."
         )
     state, view = first
+    if env.spec.state_is_obs and not np.array_equal(view.state, np.ravel(view.obs)):
+        yield _violation("`spec.state_is_obs` is set, but view.state is not view.obs.reshape(-1): leave it out, or make it so.")
     action = random_actions(key, view)
     once, again = env.step(key, state, action), env.step(key, state, action)
     if not _equal(once, again):

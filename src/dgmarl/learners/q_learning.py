@@ -154,7 +154,8 @@ class QLearner:
     def start_replay(self) -> Replay:
         """A replay without episodes."""
         n_rewards = self.spec.n_agents if self.config.credit == "local" else 1
-        return empty_replay(self.spec, self.config.buffer_size, n_rewards, self.mixer.sees_state, self.config.buffer_precision)
+        with_state = self.mixer.sees_state and not self.spec.state_is_obs
+        return empty_replay(self.spec, self.config.buffer_size, n_rewards, with_state, self.config.buffer_precision)
 
     def memory(self, *batch: int) -> QMemory:
         """What an agent knows of the past at the start of an episode: nothing."""
@@ -230,14 +231,12 @@ class QLearner:
         self, params: dict[str, Any], target: dict[str, Any], episodes: Episodes, reward: Float[Array, "T B K"]
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
         """Mean over real steps (and agents, for IQL) of (Q - y)^2, with y from `targets`."""
-        values, (old_values, state) = self.values(params, episodes), (self.values(target, episodes), _as_float(episodes.state))
+        values, old_values, state = self.values(params, episodes), self.values(target, episodes), self._states(episodes)
         best = _best_actions(jax.lax.stop_gradient(values), episodes.avail)
         following = self.mixer(target["mixer"], _of(old_values, best), _highest(old_values, episodes.avail), best, state)
         y = jax.lax.stop_gradient(self.targets(reward, following, episodes))
-        action, now = episodes.action.astype(jnp.int32), (values[:-1], episodes.avail[:-1])
-        predicted = self.mixer(
-            params["mixer"], _of(values[:-1], action), _highest(*now), action, None if state is None else state[:-1]
-        )
+        action, values, avail = episodes.action.astype(jnp.int32), values[:-1], episodes.avail[:-1]
+        predicted = self.mixer(params["mixer"], _of(values, action), _highest(values, avail), action, state[:-1])
         mask = jnp.broadcast_to(self._before(episodes.length)[..., None], predicted.shape)
         mean = partial(jnp.mean, where=mask)
         error = predicted - y
@@ -281,6 +280,13 @@ class QLearner:
         target = jax.tree.map(lambda new, old: jnp.where(due, new, old), params, state.target)
         return target, jnp.where(due, clock, state.copied_at)
 
+    def _states(self, episodes: Episodes) -> Float[Array, "T+1 B D"]:
+        """What the mixer sees of each view; nothing, if it does not look."""
+        obs = episodes.obs.reshape(*episodes.obs.shape[:2], -1)
+        if not self.mixer.sees_state:
+            return jnp.zeros((*obs.shape[:2], 0))
+        return (obs if episodes.state is None else episodes.state).astype(jnp.float32)
+
     def _seen(self, obs: Float[Array, "*B N O"], before: Int[Array, "*B N"]) -> Float[Array, "*B N O"]:
         if not self.config.last_action:
             return obs
@@ -301,10 +307,6 @@ def _highest(values: Float[Array, "*B A"], avail: Bool[Array, "*B A"]) -> Float[
 def _of(values: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
     """The entry of the action; a comparison and a sum are faster here than a gather."""
     return jnp.sum(values, axis=-1, where=action[..., None] == jnp.arange(values.shape[-1]))
-
-
-def _as_float(state: Array | None) -> Array | None:
-    return None if state is None else state.astype(jnp.float32)
 
 
 def _zeros(tree: Any) -> Any:

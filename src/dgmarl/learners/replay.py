@@ -2,8 +2,8 @@
 
 A ring of our own rather than a library: what a learner of whole episodes needs is one scatter and one gather. Libraries keep
 every field in full precision and the views twice; here a view is kept once (T + 1 for T steps), a state only if a mixer reads
-it, actions in one byte, and observations in half precision where that loses nothing. A seed that has had its steps adds
-nothing, without a copy of the ring, which is larger than all the rest of the state together.
+it and it is not just the observations, actions in one byte, and observations in half precision where that loses nothing. A
+seed that has had its steps adds nothing, without a copy of the ring, which is larger than all the rest of the state together.
 """
 
 from typing import Literal, NamedTuple
@@ -25,7 +25,7 @@ class Episodes(NamedTuple):
     """With the final observation; after it, that one repeated."""
     avail: Bool[Array, "E T+1 N A"]
     state: Float[Array, "E T+1 D"] | None
-    """None where no mixer reads it."""
+    """None where no mixer reads it, or where it is just the observations."""
     action: Int[Array, "E T N"]
     reward: Float[Array, "E T K"]
     """One per agent, or K = 1: their sum. Zero after the end."""

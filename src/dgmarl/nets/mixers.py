@@ -122,7 +122,7 @@ class Mixer:
         chosen: Float[Array, "*B N"],
         best: Float[Array, "*B N"],
         action: Int[Array, "*B N"],
-        state: Float[Array, "*B D"] | None,
+        state: Float[Array, "*B D"],
     ) -> Float[Array, "*B K"]:
         """What is learned, K = N values of the agents or K = 1 of the team.
 

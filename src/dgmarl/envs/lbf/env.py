@@ -29,6 +29,7 @@ class LevelBasedForaging(Environment[State]):
             obs_size=config.obs_size,
             state_size=config.n_players * config.obs_size,
             horizon=config.horizon,
+            state_is_obs=True,
         )
 
     def reset(self, key: PRNGKeyArray) -> tuple[State, View]:

@@ -1,4 +1,4 @@
-"""Environments by id: `lbf/10x10-3p-3f`, `star-spread/10`, `smaclite/MMM`, `matrix/climbing`, `module:Class`, `file.py:Class`."""
+"""Environments by id: `lbf/10x10-3p-3f`, `star-spread/10`, `smaclite/MMM`, `matrix/climbing`, `file.py:Class`."""
 
 import importlib
 import importlib.util

@@ -8,6 +8,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -40,7 +41,7 @@ def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Flo
     return jnp.stack([part.reshape(n_units, n_battles) for part in (taken.x, taken.y)], axis=1)
 
 
-def _sight(roster: Roster) -> Float[Array, "U"]:
+def _sight(roster: Roster) -> np.ndarray:
     """Squared distance below which others are noticed: so short that equal discs do so only when they overlap."""
     return (roster.radius + roster.largest_radius) ** 2
 

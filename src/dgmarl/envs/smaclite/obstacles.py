@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -46,7 +47,13 @@ def cell_of(position: Vector) -> Int[Array, "L"]:
 
 
 def wall_lines(
-    walls: Walls, near_cells: Array, lines: Lines, n_walls: int, me: Body, speed: Float[Array, "L"], minds: Bool[Array, "L"]
+    walls: Walls,
+    near_cells: np.ndarray,
+    lines: Lines,
+    n_walls: int,
+    me: Body,
+    speed: Float[Array, "L"],
+    minds: Bool[Array, "L"],
 ) -> Lines:
     """Lines of the walls around each lane into the first `n_walls` places, for lanes that mind walls.
 

@@ -17,8 +17,8 @@ import jax
 
 from dgmarl.files import write_atomic
 from dgmarl.report.charts import charts_data, charts_html
-from dgmarl.report.html import asset, page, scripts
-from dgmarl.report.replay import replay_data
+from dgmarl.report.html import page, scripts
+from dgmarl.report.replay import REPLAY, replay_data, replay_html
 from dgmarl.report.results import Result
 from dgmarl.report.style import CREDIT_NAMES
 from dgmarl.rollout import record_episodes
@@ -97,10 +97,10 @@ def demo_page(results: dict[tuple[Task, str], TrainResult]) -> str:
         f'{charts_html()}<div class="halves">{panels}</div>'
         "<h1>Foragers trained with dependence-graph credit</h1>"
         '<p class="faint">Arrows say who could influence whom at this step. Choose an agent below to see which later rewards '
-        f"its present action is credited with.</p>{asset('replay.html')}"
+        f"its present action is credited with.</p>{replay_html()}"
     )
     data = {**charts_data(curves), "replays": [_replay(results[FORAGING, "dg"])]}
-    return page("dgmarl demo", body, scripts("charts", "replay"), data)
+    return page("dgmarl demo", body, scripts("charts", *REPLAY), data)
 
 
 def _curves(task: Task, credit: str, result: TrainResult) -> Result:

@@ -10,15 +10,23 @@ from dgmarl.envs.svg import agent_colour, circle, dependence_arrows, picture, re
 from dgmarl.report.html import asset, page, scripts
 from dgmarl.rollout import Recording
 
+REPLAY = ("player", "replay")
+"""The viewer's scripts."""
+
 
 def replay_page(env: Environment, recording: Recording, policy: str, note: str = "") -> str:
     """One self-contained HTML page with every recorded episode; `note` says how the policy itself was credited."""
     data = {"replays": [replay_data(env, recording, policy, note)]}
-    return page(f"{env.spec.name}: replay", asset("replay.html"), scripts("replay"), data)
+    return page(f"{env.spec.name}: replay", replay_html(), scripts(*REPLAY), data)
+
+
+def replay_html() -> str:
+    """Where the viewer goes, with its controls."""
+    return f'<section id="replay" tabindex="-1" aria-label="replay">{asset("player.html")}{asset("replay.html")}</section>'
 
 
 def replay_data(env: Environment, recording: Recording, policy: str, note: str = "", name: str = "") -> dict[str, Any]:
-    """What the viewer (`replay.html` and `replay.js`) shows of one run; `name` tells it from others on the page."""
+    """What the viewer (`replay_html` and the scripts `REPLAY`) shows of one run; `name` tells it from others on the page."""
     recording = jax.tree.map(np.asarray, recording)
     return {
         "name": name,

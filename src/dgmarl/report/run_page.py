@@ -17,8 +17,8 @@ from dgmarl.errors import UsageError
 from dgmarl.report import figures
 from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.charts import charts_data, charts_html
-from dgmarl.report.html import asset, page, scripts
-from dgmarl.report.replay import replay_data
+from dgmarl.report.html import page, scripts
+from dgmarl.report.replay import REPLAY, replay_data, replay_html
 from dgmarl.report.results import Result, place
 from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import order, style
@@ -45,10 +45,10 @@ def run_page(results: Sequence[Result], title: str = "Report") -> str:
         _section("Learning curves", charts_html()),
         head,
         _section("Graphs", _graph_pictures(graphs)) if graphs else "",
-        _section("Who is credited with what?", asset("replay.html")) if replays else "",
+        _section("Who is credited with what?", replay_html()) if replays else "",
         after,
     ]
-    names = ("charts", "replay") if replays else ("charts",)
+    names = ("charts", *REPLAY) if replays else ("charts",)
     text = page(title, "\n".join(sections), scripts(*names), {**charts, "replays": replays})
     if len(text.encode()) > LARGEST:
         raise UsageError(f"The page would have {len(text.encode()) / 1e6:.1f} MB, but at most 5: give fewer runs.")

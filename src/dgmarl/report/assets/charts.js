@@ -3,16 +3,6 @@ const WIDTH = 460, HEIGHT = 270, LEFT = 56, RIGHT = 12, TOP = 10, BOTTOM = 38;
 const hidden = new Set();
 const cursors = new Map();
 
-function ticks(low, high) {
-  const raw = (high - low) / 5, size = 10 ** Math.floor(Math.log10(raw));
-  const step = size * [1, 2, 5, 10].reduce((a, b) => (Math.abs(b * size - raw) < Math.abs(a * size - raw) ? b : a));
-  const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) found.push(k * step);
-  return found;
-}
-
-const count = (value) => (Math.abs(value) >= 1e6 ? `${+(value / 1e6).toPrecision(4)}M` : Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(4)}k` : String(+value.toPrecision(4)));
-
 /* What a chart shows now: the visible series that have this metric over this axis. */
 function visible(chart) {
   const metric = $("chart-metric").value, axis = $("chart-axis").value;
@@ -29,7 +19,7 @@ function drawChart(chart, panel) {
   old.replaceWith(svg);
   if (focused) svg.focus();
   if (!shown.length) {
-    shape(svg, "text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle", fill: "var(--faint)" }, "nothing of this was recorded, or all methods are hidden");
+    shape(svg, "text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle", fill: "var(--faint)" }, "nothing of this was recorded, or everything is hidden");
     panel.querySelector("output").replaceChildren();
     return;
   }
@@ -80,6 +70,7 @@ function startCharts() {
   const options = (select, names, present) => Object.entries(names).filter(([key]) => present(key)).forEach(([key, name]) => select.add(new Option(name, key)));
   options($("chart-metric"), data.metrics, (metric) => all.some((series) => series.curves[metric]));
   options($("chart-axis"), data.axes, (axis) => all.some((series) => Object.values(series.curves).some((of) => of[axis])));
+  for (const name of ["chart-metric", "chart-axis"]) $(name).parentElement.hidden = $(name).length < 2;
   const panels = data.charts.map((chart) => element("div", [element("h2", chart.title), document.createElementNS(SVG, "svg"), document.createElement("output")], "panel chart"));
   $("charts").append(...panels);
   const draw = () => data.charts.forEach((chart, k) => drawChart(chart, panels[k]));

@@ -18,3 +18,13 @@ function element(name, content, className) {
   if (className) node.className = className;
   return node;
 }
+
+function ticks(low, high) {
+  const raw = (high - low) / 5, size = 10 ** Math.floor(Math.log10(raw));
+  const step = size * [1, 2, 5, 10].reduce((a, b) => (Math.abs(b * size - raw) < Math.abs(a * size - raw) ? b : a));
+  const found = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) found.push(k * step);
+  return found;
+}
+
+const count = (value) => (Math.abs(value) >= 1e6 ? `${+(value / 1e6).toPrecision(4)}M` : Math.abs(value) >= 1e4 ? `${+(value / 1e3).toPrecision(4)}k` : String(+value.toPrecision(4)));

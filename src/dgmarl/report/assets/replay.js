@@ -1,8 +1,4 @@
-/* Episodes one can watch, and where credit goes: data.replays = [{name, environment, policy, note, colours, episodes}]. */
-let replay = data.replays[0], episode = 0, step = 0, timer = null;
-const current = () => replay.episodes[episode];
-const length = () => current().rewards.length;
-
+/* Where credit goes in the episodes of player.js: each with its edges per step, and with a note on how the policy was credited. */
 function returns(upTo) {
   const sums = replay.colours.map(() => 0);
   current().rewards.slice(0, upTo).forEach((row) => row.forEach((r, i) => { sums[i] += r; }));
@@ -88,7 +84,7 @@ function pathRow(source, i, at, through) {
 function drawCell(chart, i, t, credited, left, cell) {
   const reward = current().rewards[t][i];
   const box = shape(chart, "rect", { x: left + cell * t, y: cell * i, width: cell - 1, height: cell - 1, fill: credited ? replay.colours[i] : "var(--paper)", "fill-opacity": credited ? 0.45 : 1, stroke: "var(--line)", "stroke-width": 0.5, cursor: "pointer" });
-  box.onclick = () => { $("source").value = i; step = t; render(); };
+  box.onclick = () => { $("source").value = i; go(t); };
   const largest = Math.max(1e-9, ...current().rewards.map((all) => Math.abs(all[i])));
   if (Math.abs(reward) > 1e-9) shape(chart, "circle", { cx: left + cell * (t + 0.45), cy: cell * (i + 0.45), r: 1 + (cell * 0.3 * Math.abs(reward)) / largest, fill: reward > 0 ? "#0072B2" : "#E69F00" });
 }
@@ -101,65 +97,23 @@ function describe(source, at, through) {
   return `Beside its own: ${others.slice(0, 6).map(({ when, i }) => `${path(i)} from step ${when} on`).join("; ")}${many}.`;
 }
 
-function render() {
-  step = Math.max(0, Math.min(step, length()));
-  $("stage").innerHTML = current().frames[step];
-  $("scrub").max = length(); $("scrub").value = step;
-  $("where").textContent = step < length() ? `step ${step} of ${length()}` : `end after ${length()} (${current().ending})`;
-  showRewards(); showCredit();
-}
-
-function play(on) {
-  clearInterval(timer);
-  timer = on ? setInterval(() => { if (step >= length()) play(false); else { step += 1; render(); } }, 1000 / Number($("speed").value)) : null;
-  $("play").textContent = timer ? "❚❚ pause" : "▶ play";
-}
-
-function toggle() { if (!timer && step >= length()) step = 0; play(!timer); }
 function arrows() { $("stage").classList.toggle("no-arrows", !$("arrows").checked); }
 
-function choose(index) {
-  replay = data.replays[index]; episode = 0; step = 0;
-  play(false);
-  const total = (k) => replay.episodes[k].rewards.flat().reduce((a, b) => a + b, 0);
-  $("title").textContent = replay.environment;
-  $("subtitle").textContent = `${replay.policy} policy, ${replay.episodes.length} episode${replay.episodes.length > 1 ? "s" : ""}, ${replay.colours.length} agents`;
-  $("episode").replaceChildren(...replay.episodes.map((_, k) => new Option(`${k} (return ${show(total(k))})`, k)));
+function onLoaded() {
   $("source").replaceChildren(...replay.colours.map((_, i) => new Option(i, i)));
   $("trained").textContent = replay.note;
   const known = Boolean(replay.episodes[0].edges);
   $("credit-panel").hidden = !known; $("arrows-label").hidden = !known;
-  render();
 }
 
-function start() {
-  data.replays.forEach((one, k) => $("run").add(new Option(one.name, k)));
-  $("run-label").hidden = data.replays.length < 2;
-  $("run").onchange = () => choose(Number($("run").value));
-  $("play").onclick = toggle; $("back").onclick = () => { step -= 1; render(); }; $("on").onclick = () => { step += 1; render(); };
-  $("scrub").oninput = () => { step = Number($("scrub").value); render(); };
-  $("episode").onchange = () => { episode = Number($("episode").value); step = 0; render(); };
-  $("speed").onchange = () => { if (timer) play(true); };
-  $("arrows").onchange = arrows; $("source").onchange = showCredit;
-  document.addEventListener("keydown", onKey);
-  choose(0);
+function onOtherKey(key) {
+  if (key === "a") { $("arrows").checked = !$("arrows").checked; arrows(); return true; }
+  if (!/^[0-9]$/.test(key) || Number(key) >= replay.colours.length) return false;
+  $("source").value = key;
+  showCredit();
+  return true;
 }
 
+$("arrows").onchange = arrows; $("source").onchange = showCredit;
 /* On a page with more to it than the replay, keys belong to the replay only while something in it has the focus. */
-const alone = !$("charts");
-
-function onKey(event) {
-  if (!alone && !$("replay").contains(event.target)) return;
-  if (["SELECT", "INPUT", "BUTTON"].includes(event.target.tagName) && event.target.type !== "range" && event.key === " ") return;
-  if (event.target.tagName === "SELECT") return;
-  const jumps = { ArrowLeft: step - 1, ArrowRight: step + 1, Home: 0, End: length() };
-  if (event.key in jumps) step = jumps[event.key];
-  else if (event.key === " ") toggle();
-  else if (event.key === "a") { $("arrows").checked = !$("arrows").checked; arrows(); }
-  else if (/^[0-9]$/.test(event.key) && Number(event.key) < replay.colours.length) $("source").value = event.key;
-  else return;
-  event.preventDefault();
-  render();
-}
-
-start();
+startPlayer({ everywhere: !$("charts"), draw: () => { showRewards(); showCredit(); }, loaded: onLoaded, key: onOtherKey });

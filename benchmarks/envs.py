@@ -24,10 +24,28 @@ from rich.table import Table
 from dgmarl import make_env
 from dgmarl.rollout import random_actions, step_and_reset
 
-ENV_IDS = ("lbf/10x10-3p-3f", "lbf/15x15-4p-3f", "lbf/8x8-2p-4f-coop", "lbf/2s-10x10-3p-3f", "star-spread/10", "star-spread/50")
+SMACLITE_IDS = (
+    "smaclite/MMM",
+    "smaclite/MMM2",
+    "smaclite/corridor",
+    "smaclite/bane_vs_bane",
+    "smaclite/25m_vs_30m",
+    "smaclite/3s5z_vs_3s6z",
+)
+ENV_IDS = (
+    "lbf/10x10-3p-3f",
+    "lbf/15x15-4p-3f",
+    "lbf/8x8-2p-4f-coop",
+    "lbf/2s-10x10-3p-3f",
+    "star-spread/10",
+    "star-spread/50",
+    *SMACLITE_IDS,
+)
 BESIDE = ("lbf/10x10-3p-3f", "lbf/15x15-4p-3f")
 BATCHES = (1, 64, 1024)
 REPEATS = 3
+# A step of SMAClite simulates eight ticks of a battle and costs hundreds of times a step of the others.
+SHORTER = {"smaclite": 10}
 
 
 def measure(run: Callable[[Any], Any], start: Any, n_steps: int) -> dict[str, float]:
@@ -116,7 +134,8 @@ def original_lbf(env_id: str, n_steps: int = 4000) -> dict[str, float]:
 def rows(env_ids: list[str], batches: tuple[int, ...], length: int, beside: bool) -> list[dict[str, Any]]:
     jobs: list[tuple[str, str, int, Callable[[], dict[str, float]]]] = []
     for env_id in env_ids:
-        jobs += [("dgmarl", env_id, batch, lambda e=env_id, b=batch: ours(e, b, length)) for batch in batches]
+        steps = max(1, length // SHORTER.get(env_id.partition("/")[0], 1))
+        jobs += [("dgmarl", env_id, batch, lambda e=env_id, b=batch, n=steps: ours(e, b, n)) for batch in batches]
         if beside and env_id in BESIDE:
             jobs += [("jumanji", env_id, batch, lambda e=env_id, b=batch: jumanji_lbf(e, b, length)) for batch in batches]
             jobs.append(("lbforaging", env_id, 1, lambda e=env_id: original_lbf(e)))
@@ -150,7 +169,7 @@ def table(measured: list[dict[str, Any]], device: str) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
-    parser.add_argument("--steps", type=int, default=200, help="steps per measurement and environment")
+    parser.add_argument("--steps", type=int, default=200, help="steps per measurement and environment (a tenth for smaclite)")
     parser.add_argument("--envs", nargs="+", default=list(ENV_IDS), help="environment ids")
     parser.add_argument("--alone", action="store_true", help="leave out lbforaging and Jumanji")
     options = parser.parse_args()

@@ -147,8 +147,8 @@ TUNED: dict[str, dict[str, Any]] = {"lbf": {"learner.weighted": False, "learner.
 
 # The same for the value-based methods; what is not named is the default of QConfig, which is EPyMARL's.
 Q_PRESETS: dict[str, dict[str, Any]] = {
-    # EPyMARL's tuned numbers, used by the paper for IQL and QMIX; the team's other mixers take QMIX's. Observations are
-    # whole numbers.
+    # EPyMARL's tuned numbers, used by the paper for IQL and QMIX; VDN and QPLEX take QMIX's, so that the mixer is all that
+    # differs. Observations are small whole numbers.
     "lbf": {
         "learner.network": "gru",
         "learner.learning_rate": 3e-4,
@@ -158,8 +158,9 @@ Q_PRESETS: dict[str, dict[str, Any]] = {
         "learner.buffer_precision": "float16",
     },
     "star-spread": {"evaluation.interval": 20_000},
-    # pymarl2's, tuned for SMAC.
+    # pymarl2's, tuned for SMAC; what is observed is of order 1, so half the memory keeps three decimals.
     "smaclite": {
+        "learner.buffer_precision": "float16",
         "n_envs": 8,
         "learner.network": "gru",
         "learner.last_action": True,

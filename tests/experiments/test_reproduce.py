@@ -15,9 +15,10 @@ from dgmarl.report.paper import FIGURES, SIX, PaperFigure, Plan
 from tests.tiny import GIFT
 
 ROOT = Path(__file__).parents[2]
-METHODS = ("ippo-local", "ippo-dg")
+CELLS = (("ippo-local", "ippo-local", "oracle"), ("ippo-dg", "ippo-dg", "oracle"), ("ippo-dg-complete", "ippo-dg", "complete"))
+"""The last two are of equal shape: they share a program."""
 TINY = PaperFigure(
-    "tiny", 1, "Gifts.", "Everything.", tuple(Plan("own", "gift", method, GIFT, method, "oracle", 250) for method in METHODS)
+    "tiny", 1, "Gifts.", "Everything.", tuple(Plan("own", "gift", label, GIFT, *method, 250) for label, *method in CELLS)
 )
 
 
@@ -42,25 +43,21 @@ def whole(tmp_path_factory) -> Path:
     """The grid trained without interruption, and drawn."""
     out = tmp_path_factory.mktemp("whole")
     grid = make_grid([TINY], out, 2, 250)
-    run(grid, out, 1, quiet, quiet)
+    run(grid, out, quiet, quiet)
     write_figures([TINY], results_of(grid, out), out)
     return out
 
 
 def test_an_interrupted_grid_goes_on_to_the_same_results_and_figures(whole, tmp_path):
-    seen = []
-
     def crash(job, steps):
-        seen.append(steps)
-        if len(seen) == 2:
-            raise KeyboardInterrupt
+        if job.cell.method == "ippo-dg-complete" and steps >= 200:
+            raise KeyboardInterrupt  # as if killed in the middle of the second program
 
     with pytest.raises(KeyboardInterrupt):
-        run(make_grid([TINY], tmp_path, 2, 250), tmp_path, 1, crash, quiet)
+        run(make_grid([TINY], tmp_path, 2, 250), tmp_path, crash, quiet)
     grid = make_grid([TINY], tmp_path, 2, 250)
-    assert grid.jobs[0].state == "begun"
-    assert grid.jobs[1].state != "done"
-    run(grid, tmp_path, 1, quiet, quiet)
+    assert [job.state for job in grid.jobs] == ["done", "begun", "begun"]
+    run(grid, tmp_path, quiet, quiet)
     assert curves(tmp_path) == curves(whole)
     write_figures([TINY], results_of(grid, tmp_path), tmp_path)
     for path in whole.rglob("*.svg"):
@@ -71,7 +68,7 @@ def test_progress_is_in_steps_of_the_whole_grid(whole, tmp_path):
     shutil.copytree(whole / "results", tmp_path / "results")
     next((tmp_path / "results").rglob("*local.json")).unlink()
     grid, heard, ended = make_grid([TINY], tmp_path, 2, 250), [], []
-    run(grid, tmp_path, 2, lambda job, steps: heard.append(steps), lambda job, words: ended.append(job.cell.method))
+    run(grid, tmp_path, lambda job, steps: heard.append(steps), lambda job, words: ended.append(job.cell.method), workers=2)
     assert heard == sorted(heard)
     assert heard[-1] == 500
     assert ended == ["ippo-local"]
@@ -80,8 +77,8 @@ def test_progress_is_in_steps_of_the_whole_grid(whole, tmp_path):
 def test_finished_cells_are_not_trained_again(whole, monkeypatch):
     monkeypatch.setattr(reproduce, "train", None)
     grid = make_grid([TINY], whole, 2, 250)
-    assert [job.state for job in grid.jobs] == ["done", "done"]
-    run(grid, whole, 1, quiet, quiet)
+    assert [job.state for job in grid.jobs] == ["done"] * 3
+    run(grid, whole, quiet, quiet)
 
 
 @pytest.mark.parametrize(("seeds", "steps", "words"), [(3, 250, "seeds = 2, not 3"), (2, 300, "steps = 250, not 300")])
@@ -142,6 +139,7 @@ def test_figures_and_tables_come_from_published_results_without_training(tmp_pat
         (["figure-3"], "not a figure of the paper"),
         (["motivation", "--seeds", "0"], "--seeds is 0"),
         (["motivation", "--workers", "0"], "--workers is 0"),
+        (["motivation", "--lanes", "0"], "--lanes is 0"),
         (["motivation", "--steps", "10"], "steps is 10"),
         (["motivation", "--from", "nowhere"], "nowhere is not a folder"),
     ],

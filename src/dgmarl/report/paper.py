@@ -128,7 +128,7 @@ LBF = PaperFigure(
     "Six foraging scenarios: IPPO and MAPPO with local, global and learned-graph credit, IQL and QMIX; each, and all together.",
     "10 seeds; the last evaluation counts.",
     _foraging(SIX, (*_credits("ippo", "-learned"), *_credits("mappo", "-learned"), "iql", "qmix")),
-    also=("ippo-dg-oracle", "mappo-dg-oracle", "vdn", "qplex"),
+    also=("ippo-dg-oracle", "mappo-dg-oracle", "ippo-dg-learned", "mappo-dg-learned", "vdn", "qplex"),
 )
 SMACLITE = PaperFigure(
     "smaclite",

@@ -27,6 +27,7 @@ from dgmarl.report.style import BACKBONES, style
 BETTER = ("better", "open", "worse")
 WIDTHS = ("wider", "open", "narrower")
 COSTS = "costs.json"
+GRAPHS = {"oracle": "", "learned": " (as the paper has it)", "learned-tuned": " (the learned one with the numbers we prefer)"}
 MARKS = ("<!-- results: written by `python -m dgmarl.report.results_page` -->", "<!-- end of results -->")
 PICTURES = {
     "curves": "learning curves for each scenario",
@@ -172,6 +173,7 @@ def _foraging(results: Sequence[Result], pictures: str) -> str:
         return ""
     together = over_scenarios(own)
     over_all = together if isinstance(together, str) else f"{iqm_table(together)}\n\n{_against_paper(together)}"
+    graphs = "\n\n".join(_graph_credit(results, graph) for graph in GRAPHS if trios(results, "lbf", f"dg-{graph}"))
     return f"""## Level-based foraging
 
 A return of 1 is all the food. In `-coop` scenarios every food needs two players and pays only the stronger; elsewhere some
@@ -181,9 +183,7 @@ foods can be taken alone, and those who take one together share it. The oracle's
 
 {pictures}
 
-{_graph_credit(results, "oracle")}
-
-{_graph_credit(results, "learned")}
+{graphs}
 
 {_densities(own)}
 
@@ -194,10 +194,8 @@ foods can be taken alone, and those who take one together share it. The oracle's
 
 def _graph_credit(results: Sequence[Result], graph: str) -> str:
     found = trios(results, "lbf", f"dg-{graph}")
-    if not found:
-        return f"There are no results with the {graph} graph and both baselines yet."
     rows = [(f"`{trio.scenario}`", BACKBONES[trio.backbone], *_means(trio), *_judged(trio.advantage)) for trio in found]
-    return f"""**The {graph} graph** against the better of local and global reward is
+    return f"""**The {graph} graph**{GRAPHS[graph]} against the better of local and global reward is
 
 {_tally((trio.named(), _verdict(trio.advantage)) for trio in found)}
 
@@ -335,6 +333,9 @@ def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
     """Write `results.md` and `figures/` into a folder, and the README's section."""
     found, costs = read_results(results), read_json(results / COSTS) if (results / COSTS).is_file() else []
     content, figures = page(found, costs)
+    for old in (out / "figures").glob("*.svg"):
+        if old.name.startswith(tuple(f"{name}-" for name in FIGURES)) and old.name not in figures:
+            old.unlink()
     for name, figure in figures.items():
         write_atomic(out / "figures" / name, figure)
     if readme is not None:

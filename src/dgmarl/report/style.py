@@ -10,7 +10,7 @@ from typing import NamedTuple
 BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
 VALUES = {"iql": "#A04000", "vdn": "#447788", "qmix": "#5B3FFF", "qplex": "#FF5566"}
 CREDITS = {"local": "#E69F00", "global": "#0072B2", "dg": "#009E73"}
-GRAPHS = {"oracle": CREDITS["dg"], "learned": "#CC79A7", "interventional": "#56B4E9"}
+GRAPHS = {"oracle": CREDITS["dg"], "learned": "#CC79A7", "learned-tuned": "#D055FF", "interventional": "#56B4E9"}
 OTHER_GRAPH = "#8B6F00"
 CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
 SOLID, DASHED, DOTTED = "", "7 3", "2 2.5"

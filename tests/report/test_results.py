@@ -137,6 +137,17 @@ def test_only_what_compares_is_put_together(tmp_path):
     assert together.runs("ippo-dg-oracle") == 4
 
 
+def test_scenarios_that_most_methods_lack_are_left_out(tmp_path):
+    for env in ("lbf/8x8-2p-2f", "lbf/10x10-3p-3f"):
+        for method in ("ippo-dg", "ippo-local", "ippo-global"):
+            write_run(tmp_path / f"{env.replace('/', '')}{method}", method, env)
+    write_run(tmp_path / "more", "ippo-dg", "lbf/15x15-3p-4f")
+    together = over_scenarios(gather([tmp_path]))
+    assert isinstance(together, Aggregates)
+    assert together.scenarios == ("8x8-2p-2f", "10x10-3p-3f")
+    assert len(together.of_method) == 3
+
+
 def test_different_environments_or_scales_are_not_put_together(tmp_path):
     foraging, spread, more = (
         gather([write_run(tmp_path / name, env=env)])

@@ -1,6 +1,6 @@
 """Methods over all scenarios of a benchmark: estimates with intervals, profiles, who beats whom, and how fast."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ N_THRESHOLDS = 101
 
 
 class Aggregates(NamedTuple):
-    """Methods that have a result in every scenario; scenario k is the same for all of them."""
+    """Methods that have a result in each of these scenarios; scenario k is the same for all of them."""
 
     benchmark: str
     scenarios: tuple[str, ...]
@@ -99,7 +99,11 @@ class Aggregates(NamedTuple):
 
 
 def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
-    """The results of one benchmark put together, or a sentence why they must not be."""
+    """The results of one benchmark put together, or a sentence why they must not be.
+
+    Where not every method has every scenario, the scenarios of one method are taken, and all methods that have these: of all
+    choices the one that keeps most results.
+    """
     if not results:
         return "There are no results."
     families = sorted({result.env.partition("/")[0] for result in results})
@@ -111,12 +115,15 @@ def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
     found: dict[str, dict[str, Result]] = {}
     for result in sorted(results, key=lambda result: order(result.method)):
         found.setdefault(result.method, {})[result.scenario] = result
-    whole = {method: [own[name] for name in scenarios] for method, own in found.items() if len(own) == len(scenarios)}
-    if not whole:
-        return (
-            "No method has a result in every scenario, so nothing is put together: over different scenarios nothing compares."
-        )
-    left_out = {
-        method: tuple(name for name in scenarios if name not in own) for method, own in found.items() if method not in whole
+    chosen = max((own.keys() for own in found.values()), key=lambda names: (_kept(found, names), len(names)))
+    chosen = tuple(name for name in scenarios if name in chosen)
+    whole = {method: [own[name] for name in chosen] for method, own in found.items() if own.keys() >= set(chosen)}
+    lacking = {
+        method: tuple(name for name in chosen if name not in own) for method, own in found.items() if method not in whole
     }
-    return Aggregates(results[0].benchmark, scenarios, whole, SHARED_SCALE.get(families[0]), left_out)
+    return Aggregates(results[0].benchmark, chosen, whole, SHARED_SCALE.get(families[0]), lacking)
+
+
+def _kept(found: dict[str, dict[str, Result]], scenarios: Collection[str]) -> int:
+    """How many results are of methods that have all these scenarios."""
+    return len(scenarios) * sum(own.keys() >= set(scenarios) for own in found.values())

@@ -61,10 +61,10 @@ def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -
     together = over_scenarios([result for result in results if result.benchmark == "lbf"])
     foraging = ""
     if isinstance(together, Aggregates):
-        count = len(together.scenarios)
+        count, named = len(together.scenarios), ", ".join(f"`{name}`" for name in together.scenarios)
         of_paper = "" if set(together.scenarios) == set(SIX) else f" {_paper_iqms()}"
-        foraging = f"""Foraging, {count} scenarios: interquartile mean (IQM) of the final return with its 95 % interval; 1 is
-all the food.{of_paper}
+        foraging = f"""Foraging, {count} scenarios ({named}): interquartile mean (IQM) of the final return with its 95 %
+interval; 1 is all the food.{of_paper}
 
 {iqm_table(together)}
 
@@ -172,6 +172,7 @@ def _foraging(results: Sequence[Result], pictures: str) -> str:
     if not own:
         return ""
     together = over_scenarios(own)
+    of = "" if isinstance(together, str) else f" ({', '.join(together.scenarios)})"
     over_all = together if isinstance(together, str) else f"{iqm_table(together)}\n\n{_against_paper(together)}"
     graphs = "\n\n".join(_graph_credit(results, graph) for graph in GRAPHS if trios(results, "lbf", f"dg-{graph}"))
     return f"""## Level-based foraging
@@ -187,7 +188,7 @@ foods can be taken alone, and those who take one together share it. The oracle's
 
 {_densities(own)}
 
-**Over scenarios**, the interquartile mean (IQM) of all runs, resampled within scenarios:
+**Over scenarios**, the interquartile mean (IQM) of all runs, resampled within scenarios{of}:
 
 {over_all}"""
 

@@ -23,7 +23,7 @@ class Aggregate(NamedTuple):
 def aggregates(results: Iterable[Result]) -> list[Aggregate]:
     """Interquartile mean of each method over scenarios and seeds, where scores share a scale (`SHARED_SCALE`).
 
-    Only methods with a result in every scenario of their benchmark are listed: over different scenarios nothing compares.
+    Only methods with a result in every scenario that is taken are listed: over different scenarios nothing compares.
     """
     pooled = [result for result in results if result.env.partition("/")[0] in SHARED_SCALE]
     found = []

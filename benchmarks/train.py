@@ -33,6 +33,7 @@ ROWS = (
     ("ippo-dg", "random:0.3"),
     ("ippo-dg", "oracle"),
     ("ippo-dg", "interventional"),
+    ("ippo-dg", "learned"),
     ("mappo-dg", "oracle"),
     *((method, "self") for method in MIXERS),
 )

@@ -48,7 +48,7 @@ def test_learned_lanes_differ_by_their_threshold():
     thresholds = [0.0, 10.0]
     cells = [config("ippo-dg", "learned", **{"graph_model.threshold": c}) for c in thresholds]
     densities = [result.metrics["graph_density"].mean() for result in train_lanes([Recorder(cell) for cell in cells])]
-    assert densities == thresholds[:1] + [1.0]
+    assert densities == [*thresholds[:1], 1.0]
 
 
 def test_what_changes_shapes_is_no_lane():

@@ -96,14 +96,16 @@ def test_the_giver_influences_the_receiver_and_not_the_reverse(gift):
     assert graph.shape == (*batch.reward.shape, 2)
     assert graph[..., 0, 1].all(), "agent 0's action shows in what agent 1 sees next"
     assert not graph[..., 1, 0].any(), "agent 1's action shows nowhere"
-    assert graph[..., 0, 0].all() and graph[..., 1, 1].all()
+    assert graph[..., 0, 0].all()
+    assert graph[..., 1, 1].all()
 
 
 def test_transpose_gives_the_orientation_of_the_original_code(gift):
     source, gstate, batch, _ = gift
     mirrored = LearnedSource(replace(source.config, transpose=True), Gift(), source.rows)
     graph = mirrored.infer(gstate, batch, KEY)
-    assert graph[..., 1, 0].all() and not graph[..., 0, 1].any()
+    assert graph[..., 1, 0].all()
+    assert not graph[..., 0, 1].any()
 
 
 def test_threshold_zero_leaves_only_self_loops(gift):

@@ -18,6 +18,8 @@ from dgmarl.config import write_yaml
 from dgmarl.errors import UsageError
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder
+from dgmarl.settings import resolve
+from tests.tiny import GIFT, WINDOWS
 
 START = """
 import sys
@@ -173,3 +175,19 @@ def test_remnants_of_a_checkpoint_that_was_being_written_are_ignored_and_cleared
     assert load_latest(tmp_path, {"a": np.zeros(3, np.float32)})[0] == 1
     save_checkpoint(tmp_path, 3, {"a": np.ones(3, np.float32)})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000001", "00000003"]
+
+
+def test_a_learned_graph_goes_on_where_it_stopped(tmp_path):
+    changing = {"graph_model.replay": 2, "graph_model.pair_fraction": 0.5, "learner.adapt_cross_weight": True}
+    config = resolve(GIFT, "ippo-dg", {**WINDOWS, **changing}, seeds=1, steps=60, graph="learned")
+    whole = api.train_config(config)
+
+    def press(progress):
+        if progress.evaluation == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    assert api.train_config(config, tmp_path / "run", on_progress=press).interrupted
+    resumed = api.resume(tmp_path / "run")
+    np.testing.assert_array_equal(resumed.returns, whole.returns)
+    jax.tree.map(np.testing.assert_array_equal, resumed.state.graph, whole.state.graph)
+    jax.tree.map(np.testing.assert_array_equal, resumed.state.learner, whole.state.learner)

@@ -21,7 +21,7 @@ from dgmarl.credit.graph_gae import Form, graph_gae
 from dgmarl.credit.standardise import RunningStatistics, initial_statistics, standardise, update_statistics
 from dgmarl.device import unroll
 from dgmarl.envs.base import EnvSpec, View
-from dgmarl.errors import UsageError
+from dgmarl.learners.base import require, taken
 from dgmarl.nets.actor_critic import CriticKind, Policy, Value
 from dgmarl.rollout import Act, Batch, Memory
 
@@ -76,12 +76,12 @@ class PPOConfig:
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be meant."""
         for name, low, high in (("gamma", 0, 1), ("lambda_", 0, 1), ("clip", 0, 1), ("cross_weight", 0, 1)):
-            _require(low <= getattr(self, name) <= high, name, getattr(self, name), f"a number from {low} to {high}")
+            require(low <= getattr(self, name) <= high, name, getattr(self, name), f"a number from {low} to {high}")
         for name in ("hidden", "epochs", "minibatches"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("learning_rate", "gradient_clip"):
-            _require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        _require(self.entropy >= 0, "entropy", self.entropy, "0 or more")
+            require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        require(self.entropy >= 0, "entropy", self.entropy, "0 or more")
 
 
 class PPOState(NamedTuple):
@@ -160,7 +160,7 @@ class PPO:
         )
         choices = jnp.where(view.avail, log_probs[0], -jnp.inf)
         action = choices.argmax(axis=-1) if greedy else jax.random.categorical(key, choices)
-        return action, _taken(log_probs[0], action), memory
+        return action, taken(log_probs[0], action), memory
 
     def learn(
         self, state: PPOState, batch: Batch, graph: Bool[Array, "T B N N"] | None, key: PRNGKeyArray
@@ -243,7 +243,7 @@ class PPO:
         """Policy and critic loss together: they share no parameter, so one gradient serves both optimisers."""
         config = self.config
         _, log_probs = self.policy.log_probs(params["actor"], memory, samples.view, samples.starts)
-        log_ratio = _taken(log_probs, samples.action) - samples.log_prob
+        log_ratio = taken(log_probs, samples.action) - samples.log_prob
         ratio = jnp.exp(log_ratio)
         clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
         surrogate = jnp.minimum(ratio * samples.advantage, clipped * samples.advantage)
@@ -271,10 +271,10 @@ class PPO:
         def of_half(half: slice) -> Float[Array, "2 P"]:
             part, memory = jax.tree.map(lambda leaf: leaf[:, half], samples), batch.memory[half]
 
-            def taken(actor: Any) -> Float[Array, "T B N"]:
-                return _taken(self.policy.log_probs(actor, memory, part.view, part.starts)[1], part.action)
+            def log_probs(actor: Any) -> Float[Array, "T B N"]:
+                return taken(self.policy.log_probs(actor, memory, part.view, part.starts)[1], part.action)
 
-            gradient = jax.vjp(taken, actor)[1]
+            gradient = jax.vjp(log_probs, actor)[1]
             weights = jnp.moveaxis(part.parts, -2, 0) * part.mask / jnp.maximum(part.mask.sum(), 1)
             return jax.vmap(lambda weight: ravel_pytree(gradient(weight))[0])(weights)
 
@@ -286,13 +286,3 @@ class PPO:
         orders = jax.vmap(lambda key: jax.random.permutation(key, n_envs))(jax.random.split(key, self.config.epochs))
         chosen = orders.reshape(self.config.epochs * parts, n_envs // parts)
         return memory[chosen], jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, chosen], 1, 0), samples)
-
-
-def _taken(log_probs: Float[Array, "*B A"], action: Array) -> Float[Array, "*B"]:
-    """The entry of the action that was taken; a comparison and a sum are faster here than a gather."""
-    return jnp.sum(log_probs, axis=-1, where=action[..., None] == jnp.arange(log_probs.shape[-1]))
-
-
-def _require(holds: bool, name: str, value: float, allowed: str) -> None:
-    if not holds:
-        raise UsageError(f"learner.{name} is {value:g}, but must be {allowed}.")

@@ -1,10 +1,12 @@
-"""What the training loop asks of a learner."""
+"""What the training loop asks of a learner, and what learners have in common."""
 
 from typing import Any, Protocol
 
-from jaxtyping import Array, Bool, Int, PRNGKeyArray
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.envs.base import View
+from dgmarl.errors import UsageError
 from dgmarl.learners.replay import Replay
 from dgmarl.rollout import Act, Memory
 
@@ -39,3 +41,14 @@ class Learner(Protocol):
     ) -> tuple[Any, dict[str, Array]]:
         """The state after one iteration's updates, and metrics. experience: the replay, or without one the batch."""
         ...
+
+
+def taken(values: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """The entry of the action that was taken; a comparison and a sum are faster here than a gather."""
+    return jnp.sum(values, axis=-1, where=action[..., None] == jnp.arange(values.shape[-1]))
+
+
+def require(holds: bool, name: str, value: float, allowed: str) -> None:
+    """Refuse a number of a learner's configuration that cannot be meant."""
+    if not holds:
+        raise UsageError(f"learner.{name} is {value:g}, but must be {allowed}.")

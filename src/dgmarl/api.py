@@ -14,7 +14,7 @@ from dgmarl import training
 from dgmarl.envs.base import Environment, View
 from dgmarl.errors import UsageError
 from dgmarl.learners.ppo import PPOConfig
-from dgmarl.rollout import Memory, Recording, record_episodes
+from dgmarl.rollout import Batch, Memory, Recording, record_episodes
 from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
@@ -97,13 +97,22 @@ class Run(NamedTuple):
             return f"This policy was trained with {learner.credit} credit; the graph is the environment's own."
         return f"In training they kept the weight {1 - learner.lambda_:.2g}." if learner.weighted else ""
 
-    def record(self, key: Array, n_episodes: int) -> Recording:
-        """Whole episodes of the chosen seed, with the graphs its training would have used there."""
+    def record(
+        self,
+        key: Array,
+        n_episodes: int,
+        needs: frozenset[str] = frozenset(),
+        infer: Callable[[Batch], Any] | None = None,
+    ) -> Recording:
+        """Whole episodes of the chosen seed, with the graphs its training would have used there.
+
+        infer: other graphs instead, from a batch that holds what the run's own graph source needs, and `needs`.
+        """
         act = partial(self.trainer.learner.act, self.params, greedy=self.config.evaluation.greedy)
-        source, infer = self.trainer.source, None
-        if self.trainer.uses_graph:
+        source = self.trainer.source
+        if infer is None and self.trainer.uses_graph:
             infer = lambda batch: source.infer(self.graph, batch, key)  # noqa: E731
-        return record_episodes(self.env, act, key, n_episodes, self.memory(n_episodes), source.needs, infer)
+        return record_episodes(self.env, act, key, n_episodes, self.memory(n_episodes), source.needs | needs, infer)
 
 
 def load(out: Path | str, seed: int | None = None, which: Which = "last") -> Run:

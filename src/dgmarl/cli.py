@@ -376,6 +376,34 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Graph:
+    """Write a page that sets a run's graph against the oracle's and the interventional one, on replayed episodes."""
+
+    run_folder: RunPath
+    """The folder that `dgmarl train` wrote; its policy after the last step plays."""
+    episodes: int = 3
+    """How many episodes to record."""
+    seed: int = 0
+    """Seed of the play; the same seed gives the same page."""
+    trained_seed: int | None = None
+    """Which seed of the run plays. Default: the first."""
+    out: Path = Path("graph.html")
+    """The page to write."""
+
+    def run(self) -> int:
+        """Record, compare, write, and say where the page is."""
+        if self.episodes < 1:
+            raise UsageError(f"--episodes is {self.episodes}, but at least 1 episode must be played.")
+        refuse_unwritable(self.out)
+        from dgmarl.report.graph_page import graph_page
+
+        with _status(f"playing {_counted(self.episodes, 'episode')} of {self.run_folder}"):
+            write_atomic(self.out, graph_page(self.run_folder, self.episodes, self.seed, self.trained_seed))
+        print(f"Open {self.out.absolute().as_uri()}")
+        return 0
+
+
+@dataclass(frozen=True)
 class Reproduce:
     """Train the cells of a figure of the paper, those that are not done, and draw it; or draw it from published results."""
 
@@ -557,6 +585,7 @@ COMMANDS: dict[str, type[Command]] = {
     "table": Table,
     "report": Report,
     "watch": Watch,
+    "graph": Graph,
     "reproduce": Reproduce,
     "demo": Demo,
     "theory": Theory,

@@ -217,7 +217,8 @@ class Recording(NamedTuple):
     last_state: Any
     action: Int[Array, "E T N"]
     reward: Float[Array, "E T N"]
-    graph: Bool[Array, "E T N N"] | None
+    graph: Any
+    """Bool[E, T, N, N], or whatever else was inferred of every step; None if nothing was."""
     length: Int[Array, "E"]
     terminated: Bool[Array, "E"]
 
@@ -229,9 +230,12 @@ def record_episodes(
     n_episodes: int,
     memory: Memory = None,
     needs: frozenset[str] = frozenset(),
-    infer: Callable[[Batch], Bool[Array, "T E N N"]] | None = None,
+    infer: Callable[[Batch], Any] | None = None,
 ) -> Recording:
-    """Play `n_episodes` to their end. `infer` gives the graphs, from a batch with what it `needs`; by default the oracle."""
+    """Play `n_episodes` to their end. `infer` gives the graphs, from a batch with what it `needs`; by default the oracle.
+
+    Several graphs [T, E, N, N] may come in a dictionary.
+    """
     if infer is None and env.offers("oracle_graph"):
         needs, infer = needs | {"oracle"}, lambda batch: batch.extras["oracle"]
 

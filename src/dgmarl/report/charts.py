@@ -37,14 +37,14 @@ def _series(result: Result) -> dict[str, Any]:
     axes = {"steps": result.steps, "wall_s": result.metric("wall_s"), "episodes": result.metric("episodes")}
     measured = {"return": result.returns, **{name: result.metric(name) for name in METRICS if name != "return"}}
     curves = {
-        name: {axis: _curve(x, values) for axis, x in axes.items() if x is not None}
+        name: {axis: curve(x, values) for axis, x in axes.items() if x is not None}
         for name, values in measured.items()
         if values is not None
     }
     return {**style(result.method)._asdict(), "method": result.method, "seeds": len(result.final), "curves": curves}
 
 
-def _curve(x: Float[np.ndarray, "S K"], values: Float[np.ndarray, "S K"]) -> list[list[float] | None]:
+def curve(x: Float[np.ndarray, "S K"], values: Float[np.ndarray, "S K"]) -> list[list[float] | None]:
     """Points of the axis, the mean over seeds and the ends of its interval; without ends where there is one seed."""
     points = np.linspace(x[:, 0].min(), x[:, -1].min(), N_POINTS)
     band = aggregate_band([np.array([np.interp(points, *seed) for seed in zip(x, values, strict=True)])], mean)

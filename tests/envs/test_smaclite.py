@@ -314,17 +314,15 @@ class TestInvariants:
         assert not np.array_equal(first[1].position, other[1].position)
 
     def test_one_battle_alone_and_among_others_is_the_same(self):
-        env = battle("skirmish")
         before, _, _, action, _, _ = episodes("skirmish", 7)
-        for step in (3, 10):
-            keys = jax.random.split(jax.random.key(step), 8)
-            state = jax.tree.map(lambda leaf, step=step: leaf[step], before)
-            many, _, _ = jax.jit(jax.vmap(env.step))(keys, state, action[step])
-            nested = jax.tree.map(lambda leaf: leaf.reshape(2, 4, *leaf.shape[1:]), (keys, state, action[step]))
-            twice, _, _ = jax.jit(jax.vmap(jax.vmap(env.step)))(*nested)
-            one, _, _ = stepper("skirmish")(keys[2], jax.tree.map(lambda leaf: leaf[2], state), action[step][2])
-            np.testing.assert_allclose(many.position[2], one.position, atol=1e-5)
-            jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b.reshape(a.shape)), many, twice)
+        keys = jax.random.split(KEY, N_BATTLES)
+        state = jax.tree.map(lambda leaf: leaf[10], before)
+        nested = jax.tree.map(lambda leaf: leaf.reshape(2, 4, *leaf.shape[1:]), (keys, state, action[10]))
+        many, _, _ = jax.jit(jax.vmap(jax.vmap(battle("skirmish").step)))(*nested)
+        for k in (0, 6):
+            one, _, _ = stepper("skirmish")(keys[k], jax.tree.map(lambda leaf, k=k: leaf[k], state), action[10][k])
+            np.testing.assert_array_equal(many.in_play[k // 4, k % 4], one.in_play)
+            np.testing.assert_allclose(many.position[k // 4, k % 4], one.position, atol=1e-5)
 
 
 class TestGraphs:

@@ -160,7 +160,7 @@ FAMILIES: dict[str, Family] = {
         _make_smaclite,
         "{map} | {file}.yaml",
         "SMAClite: battles of small units, damage paid to who dealt it",
-        ("smaclite/5m_vs_6m", "smaclite/2s3z"),
+        ("smaclite/2s3z",),
     ),
     "matrix": Family(
         _make_matrix,

@@ -161,18 +161,20 @@ def test_factorised_first_layer_equals_the_plain_one():
     keys = jax.random.split(KEY, 3)
     source, target = jax.random.normal(keys[0], (6, n_agents, 3)), jax.random.normal(keys[1], (6, n_agents, 7))
     params = model.init(keys[2], source, target)
-    fast = model.apply(params, source, target)
-    weights = params["params"]
+    with jax.enable_x64(True):
+        source, target, params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (source, target, params))
+        fast = model.apply(params, source, target)
+    source, target, fast, weights = jax.tree.map(np.asarray, (source, target, fast, params["params"]))
     for j in range(n_agents):
         for i in range(n_agents):
             x = np.concatenate([target[:, i], source[:, j]], axis=-1) @ weights["weight"] + weights["bias"]
             for number in range(3):
+                layer = weights[f"NormalisedLinear_{number}"]
                 x = np.maximum(x, 0)
-                norm = weights[f"LayerNorm_{number}"]
-                x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * norm["scale"] + norm["bias"]
-                if number < 2:
-                    x = x @ weights[f"Linear_{number}"]["weight"] + weights[f"Linear_{number}"]["bias"]
-            plain = x @ weights["head_weight"][j] + weights["head_bias"][j, 0]
+                x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * layer["scale"] + layer["shift"]
+                weight, bias = (layer["weight"], layer["bias"]) if number < 2 else (layer["weight"][j], layer["bias"][j])
+                x = x @ weight + bias
+            plain = x
             np.testing.assert_allclose(fast[:, j, i], plain, atol=1e-6)
 
 

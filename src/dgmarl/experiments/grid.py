@@ -76,7 +76,7 @@ RANDOM = tuple(f"random:{p}" for p in (0.1, 0.3, 0.5, 0.7, 0.9))
 
 def lbf(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
     """The paper's foraging result and its random-graph figure, and beside them the learned graph as we tuned it."""
-    options = {"seeds": seeds, "steps": steps}
+    options: dict[str, Any] = {"seeds": seeds, "steps": steps}
     cells = [_foraging(scenario, f"{name}-{credit}", **options) for scenario in LBF for name in BACKBONES for credit in CREDITS]
     for scenario in LBF:
         for preset in ("paper", "tuned"):

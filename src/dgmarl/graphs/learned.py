@@ -142,12 +142,19 @@ class LearnedSource:
         return add_self_loops(edges)
 
     def ratios(self, params: dict[str, Any], batch: Batch) -> Float[Array, "T B N N"]:
-        """The entropy of the pair model's guess of j's action as a share of the action predictor's, at [j, i]."""
+        """The entropy of the pair model's guess of j's action as a share of the action predictor's, at [j, i].
+
+        The diagonal means nothing: self-loops are on anyway.
+        """
         examples = self.examples(batch)
         z = self._encode(params, examples.now)
         alone = _entropy(self._logits(self.predictor.apply(params["predictor"], z), examples.avail))
-        entropy = self._guesses(params["pair"], z, self._encode(params, examples.next), examples).entropy
-        ratio = (entropy / (alone[..., None] + 1e-8)).reshape(*batch.reward.shape, -1)
+        if z.shape[-2] == 1:
+            return jnp.zeros((*batch.reward.shape, 1))
+        others, place = _others(z.shape[-2])
+        entropy = self._guesses(params["pair"], z, self._encode(params, examples.next), examples, others).entropy
+        ratio = jnp.take_along_axis(entropy / (alone[..., None] + 1e-8), place[None], axis=-1)
+        ratio = ratio.reshape(*batch.reward.shape, -1)
         return jnp.swapaxes(ratio, -1, -2) if self.config.transpose else ratio
 
     def update(self, gstate: LearnedState, batch: Batch, key: PRNGKeyArray) -> tuple[LearnedState, dict[str, Array]]:
@@ -275,6 +282,13 @@ class LearnedSource:
         if not self.needs:
             return env.spec.obs_size
         return jax.eval_shape(lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0)).shape[-1]
+
+
+def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:
+    """For each agent all the others, and where among them each one stands (on the diagonal: anywhere)."""
+    rows, columns = jnp.arange(n_agents)[:, None], jnp.arange(n_agents)
+    others = columns[: n_agents - 1] + (columns[: n_agents - 1] >= rows)
+    return others, jnp.clip(columns - (columns > rows), 0, n_agents - 2)
 
 
 def in_chunks(function: Callable[[Any], Any], rows: Any, at_once: int) -> Any:

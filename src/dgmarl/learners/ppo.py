@@ -187,7 +187,7 @@ class PPO:
         metrics = {name: values.mean() for name, values in metrics.items()}
         metrics["advantage_std"] = jnp.std(samples.advantage, where=samples.mask)
         if state.cross is not None:
-            metrics["cross_weight"] = weight
+            metrics["cross_weight"] = jnp.asarray(weight)
         return PPOState(params, optimiser, statistics, cross), metrics
 
     def standardised_reward(

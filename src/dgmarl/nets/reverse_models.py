@@ -1,8 +1,10 @@
 """Networks that guess an action from what happened after it (the paper's reverse world models)."""
 
+from collections.abc import Callable
 from math import sqrt
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -10,6 +12,43 @@ from dgmarl.nets.layers import Linear, rows_times, uniform_within
 
 REVERSE = (256, 128, 128)
 """Hidden widths of every model that guesses an action."""
+
+
+class NormalisedLinear(nn.Module):
+    """y = LayerNorm(relu(x)) W + b, without ever writing the normalised rows down.
+
+    With r = relu(x), its mean m and deviation s along a row, and the norm's scale g and shift h,
+
+        y = (r W' - m * (column sums of W')) / s + (h W + b),      W' = diag(g) W
+
+    so that what is done for every row is one product and one multiplication of its result, which has fewer columns. With
+    `n_heads`, x is [..., n_heads, K, in], and every head has a W and b of its own.
+    """
+
+    features: int
+    n_heads: int | None = None
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
+        """Apply ReLU, norm and layer."""
+        size, heads = x.shape[-1], () if self.n_heads is None else (self.n_heads,)
+        draw = uniform_within(1 / sqrt(size))
+        scale, shift = self.param("scale", nn.initializers.ones, (size,)), self.param("shift", nn.initializers.zeros, (size,))
+        weight, bias = (
+            self.param("weight", draw, (*heads, size, self.features)),
+            self.param("bias", draw, (*heads, self.features)),
+        )
+        product: Callable[[Array, Array], Array] = (
+            rows_times if not heads else lambda x, w: jnp.einsum("...hkd,hda->...hka", x, w)
+        )
+        rectified = nn.relu(x)
+        mean = rectified.mean(axis=-1, keepdims=True)
+        variance = (rectified**2).mean(axis=-1, keepdims=True) - mean**2
+        scaled = scale[:, None] * weight
+        sums, offset = scaled.sum(axis=-2), shift @ weight + bias
+        if heads:
+            sums, offset = sums[:, None], offset[:, None]
+        return (product(rectified, scaled) - mean * sums) * jax.lax.rsqrt(variance + 1e-5) + offset
 
 
 class Perceptron(nn.Module):
@@ -21,9 +60,10 @@ class Perceptron(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
         """Outputs for each row."""
-        for width in self.widths:
-            x = _activated(Linear(width)(x))
-        return Linear(self.n_outputs)(x)
+        x = Linear(self.widths[0])(x)
+        for width in (*self.widths[1:], self.n_outputs):
+            x = NormalisedLinear(width)(x)
+        return x
 
 
 class PairModel(nn.Module):
@@ -48,15 +88,7 @@ class PairModel(nn.Module):
         of_target = rows_times(target, weight[: target.shape[-1]])
         of_source = rows_times(source, weight[target.shape[-1] :]) + self.param("bias", draw, (self.widths[0],))
         of_target = of_target[..., None, :, :] if chosen is None else of_target[..., chosen, :]
-        x = _activated(of_source[..., :, None, :] + of_target)
+        x = of_source[..., :, None, :] + of_target
         for width in self.widths[1:]:
-            x = _activated(Linear(width)(x))
-        if not self.heads:
-            return Linear(self.n_outputs)(x)
-        n_agents, draw = source.shape[-2], uniform_within(1 / sqrt(x.shape[-1]))
-        weight = self.param("head_weight", draw, (n_agents, x.shape[-1], self.n_outputs))
-        return jnp.einsum("...ikd,ida->...ika", x, weight) + self.param("head_bias", draw, (n_agents, 1, self.n_outputs))
-
-
-def _activated(x: Float[Array, "*B h"]) -> Float[Array, "*B h"]:
-    return nn.LayerNorm(epsilon=1e-5)(nn.relu(x))
+            x = NormalisedLinear(width)(x)
+        return NormalisedLinear(self.n_outputs, source.shape[-2] if self.heads else None)(x)

@@ -7,7 +7,8 @@ import pytest
 
 from dgmarl import make_env
 from dgmarl.envs.base import View
-from dgmarl.rollout import act_randomly, random_actions, record_episodes, reset_where, step_and_reset
+from dgmarl.rollout import act_randomly, evaluate, random_actions, record_episodes, reset_where, step_and_reset
+from tests.tiny import Gift
 
 
 def views(avail):
@@ -66,3 +67,19 @@ def test_recorded_episodes_stand_still_after_their_end():
     assert bool(recording.terminated.all())
     short = record_episodes(make_env("star-spread/2", horizon=7), act_randomly, jax.random.key(0), 2)
     np.testing.assert_array_equal(short.last_state.time, 7)
+
+
+class Counting(Gift):
+    """Says how many steps an episode has had, and more that is no number."""
+
+    def step(self, key, state, action):
+        state, view, outcome = super().step(key, state, action)
+        return state, view, outcome._replace(info={"time": state.time, "both": jnp.zeros(2)})
+
+
+def test_an_evaluation_keeps_the_numbers_of_the_last_step_of_each_episode():
+    env = Counting(horizon=6, stop=0.4)
+    found = evaluate(env, act_randomly, jax.random.key(0), None, 40)
+    assert len(np.unique(found.lengths)) > 2
+    assert set(found.endings) == {"time"}
+    np.testing.assert_array_equal(found.endings["time"], found.lengths)

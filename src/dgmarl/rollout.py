@@ -124,6 +124,8 @@ class Evaluation(NamedTuple):
     returns: Float[Array, "E"]
     """Summed over agents and steps, raw rewards: the same measure however a policy was trained."""
     lengths: Int[Array, "E"]
+    endings: dict[str, Array]
+    """The numbers that the environment's `info` had after the last step, [E] each: a battle won, say, or food left."""
 
 
 def evaluate(env: Environment, act: Act, key: PRNGKeyArray, memory: Memory, n_episodes: int) -> Evaluation:
@@ -136,13 +138,23 @@ def evaluate(env: Environment, act: Act, key: PRNGKeyArray, memory: Memory, n_ep
         key, act_key, step_key = jax.random.split(key, 3)
         action, _, memory = act(act_key, play.view, play.memory, play.starts)
         state, view, outcome = jax.vmap(env.step)(jax.random.split(step_key, n_episodes), play.state, action)
-        so_far = Evaluation(so_far.returns + jnp.where(running, outcome.reward.sum(axis=-1), 0), so_far.lengths + running)
+        returns = so_far.returns + jnp.where(running, outcome.reward.sum(axis=-1), 0)
+        so_far = Evaluation(returns, so_far.lengths + running, _where(running, _numbers(outcome.info), so_far.endings))
         running = running & ~(outcome.terminated | outcome.truncated)
         return Play(state, view, memory, jnp.zeros(n_episodes, bool)), key, running, so_far
 
-    nothing = Evaluation(jnp.zeros(n_episodes), jnp.zeros(n_episodes, jnp.int32))
+    actions = jnp.zeros((n_episodes, env.spec.n_agents), jnp.int32)
+    keys = jax.random.split(key, n_episodes)
+    info = jax.eval_shape(lambda state: _numbers(jax.vmap(env.step)(keys, state, actions)[2].info), play.state)
+    endings = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), info)
+    nothing = Evaluation(jnp.zeros(n_episodes), jnp.zeros(n_episodes, jnp.int32), endings)
     carry = (play, play_key, jnp.ones(n_episodes, bool), nothing)
     return jax.lax.while_loop(lambda carry: carry[2].any(), one_step, carry)[-1]
+
+
+def _numbers(info: dict[str, Any]) -> dict[str, Array]:
+    """Those parts of a batch of `info` that are one number per environment."""
+    return {name: value for name, value in info.items() if getattr(value, "ndim", 0) == 1}
 
 
 def act_randomly(key: PRNGKeyArray, view: View, memory: Memory, starts: Bool[Array, "B"]) -> tuple[Any, Any, Memory]:

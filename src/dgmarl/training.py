@@ -128,6 +128,7 @@ class Trainer:
         metrics = {name: total / count for name, total in sums.items()}
         # Losses are those before the last update; this tells whether that one went wrong.
         metrics["parameter_norm"] = optax.global_norm(state.learner.params)
+        metrics |= {f"final_{name}": values.mean() for name, values in evaluation.endings.items()}
         if self.uses_graph and getattr(self.source, "learns", False):
             metrics |= self.judge_graphs(state, evaluation_key)
         return state, metrics, evaluation

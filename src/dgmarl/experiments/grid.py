@@ -37,6 +37,7 @@ PUBLISHED_METRICS = (
     "value_loss",
     "advantage_std",
     "cross_weight",
+    "final_battle_won",
 )
 
 

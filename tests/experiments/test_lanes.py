@@ -51,6 +51,16 @@ def test_learned_lanes_differ_by_their_threshold():
     assert densities == [*thresholds[:1], 1.0]
 
 
+def test_lanes_of_one_credit_scale_rewards_as_it_does():
+    """Local credit has statistics for each agent, which graph credit has not."""
+    rates = (1e-3, 2e-3)
+    scaled = [config("ippo-local", **{"learner.standardise_reward": True, "learner.learning_rate": rate}) for rate in rates]
+    assert shape(scaled[0]) == shape(scaled[1])
+    lane, alone = train_lanes([Recorder(cell) for cell in scaled])[1], train(scaled[1])
+    np.testing.assert_allclose(lane.metrics["value_loss"], alone.metrics["value_loss"], atol=1e-4)
+    np.testing.assert_allclose(lane.state.learner.statistics.mean, alone.state.learner.statistics.mean, atol=1e-5)
+
+
 def test_what_changes_shapes_is_no_lane():
     oracle = shape(CELLS["oracle"])
     assert oracle == shape(CELLS["local"]) == shape(CELLS["random"])
@@ -58,6 +68,7 @@ def test_what_changes_shapes_is_no_lane():
     assert all(shape(other) != oracle for other in others)
     scaled = {"learner.standardise_reward": True}
     assert shape(config("ippo-local", **scaled)) != shape(config("ippo-dg", **scaled))
+    assert shape(config("ippo-dg", "mine.py:Source")) != oracle, "a user's own source may learn"
 
 
 def test_lanes_that_were_cut_off_go_on_to_the_same_result(together, tmp_path):
@@ -68,3 +79,6 @@ def test_lanes_that_were_cut_off_go_on_to_the_same_result(together, tmp_path):
     for result, whole in zip(again, together.values(), strict=True):
         np.testing.assert_array_equal(result.returns, whole.returns)
         np.testing.assert_array_equal(result.steps, whole.steps)
+    for name, cell in CELLS.items():
+        alone = train(cell, Recorder(cell, RunFolder(tmp_path / name)), resume=True)
+        np.testing.assert_array_equal(alone.returns, together[name].returns, "a lane's folder is that of the run alone")

@@ -23,8 +23,10 @@ from dgmarl.learners.ppo import PPO, PPOConfig
 from dgmarl.rollout import Batch
 from dgmarl.runs.recorder import Recorder, TrainResult
 from dgmarl.settings import TrainConfig
-from dgmarl.training import Trainer, start_seeds
+from dgmarl.training import Trainer, TrainState, start_seeds
 
+GIVEN = ("self", "complete", "oracle", "random:", "fixed:")
+"""Graph sources that cost little and learn nothing; names, or how they begin."""
 NUMBERS = ("learner.weighted", "learner.cross_weight", "learner.entropy", "learner.learning_rate", "graph_model.threshold")
 """What may differ between lanes besides credit and graph."""
 
@@ -67,9 +69,9 @@ def shape(config: TrainConfig) -> str:
     for name in NUMBERS:
         part, _, field = name.partition(".")
         del values[part][field]
-    # Lanes compute the graphs of all of them, so a costly one stands alone.
-    costly = config.learner.credit == "graph" and config.graph.startswith(("learned", "interventional"))
-    values["method"], values["graph"] = config.method.partition("-")[0], config.graph if costly else ""
+    # Lanes compute the graphs of all of them, and teach none: a source that is costly or a user's own stands alone.
+    apart = config.learner.credit == "graph" and not config.graph.startswith(GIVEN)
+    values["method"], values["graph"] = config.method.partition("-")[0], config.graph if apart else ""
     if config.graph != "learned":
         del values["graph_model"]
     if not config.learner.standardise_reward:  # otherwise the statistics have other shapes
@@ -80,10 +82,11 @@ def shape(config: TrainConfig) -> str:
 def train_lanes(recorders: Sequence[Recorder]) -> list[TrainResult]:
     """Train the configurations of these recorders, which must have one `shape`, at once; one result for each.
 
-    A recorder whose folder holds a run goes on with it. Ctrl-C stops all of them.
+    A recorder whose folder holds a run goes on with it; what is written there is what the run alone would write. Ctrl-C stops
+    all of them.
     """
     configs = [recorder.config for recorder in recorders]
-    base, env = _as_graph_credit(configs[0]), make_env(configs[0].env, **configs[0].env_options)
+    base, env = _common(configs), make_env(configs[0].env, **configs[0].env_options)
     names = ["self" if config.learner.credit != "graph" else config.graph for config in configs]
     distinct = sorted(set(names))
     lanes = _repeat([_lane(config, distinct.index(name)) for config, name in zip(configs, names, strict=True)], base.seeds)
@@ -99,12 +102,13 @@ def train_lanes(recorders: Sequence[Recorder]) -> list[TrainResult]:
         return trainer
 
     with ExitStack() as stack:
-        states = []
+        alone = []
         for recorder, config in zip(recorders, configs, strict=True):
             stack.enter_context(recorder)
-            fresh = start_seeds(trainer(), config)
-            states.append(recorder.restore(fresh) if recorder.has_begun else recorder.begin(fresh))
-        state = jax.tree.map(lambda *parts: jnp.concatenate(parts), *states)
+            fresh = start_seeds(Trainer(config, env), config)
+            alone.append(recorder.restore(fresh) if recorder.has_begun else recorder.begin(fresh))
+        as_lane = start_seeds(trainer(), base)
+        state = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(_in_form(own, as_lane) for own in alone))
         began = time.perf_counter()
         advance = jax.vmap(lambda lane, state, n_iterations: trainer(lane).advance(state, n_iterations), in_axes=(0, 0, None))
         advance = jax.jit(advance, donate_argnums=1).lower(lanes, state, 1).compile()
@@ -115,16 +119,29 @@ def train_lanes(recorders: Sequence[Recorder]) -> list[TrainResult]:
             state, *outcome = advance(lanes, state, between if recorders[0].steps else 1)
             for k, recorder in enumerate(recorders):
                 if recorder.wants_more():
-                    recorder.record(*_part((state, *outcome), k, base.seeds))
-        for k, recorder in enumerate(recorders):
-            recorder.save(_part(state, k, base.seeds))
-    return [recorder.result(_part(state, k, base.seeds)) for k, recorder in enumerate(recorders)]
+                    recorder.record(_in_form(_part(state, k, base.seeds), alone[k]), *_part(outcome, k, base.seeds))
+        ends = [_in_form(_part(state, k, base.seeds), own) for k, own in enumerate(alone)]
+        for recorder, end in zip(recorders, ends, strict=True):
+            recorder.save(end)
+    return [recorder.result(end) for recorder, end in zip(recorders, ends, strict=True)]
 
 
-def _as_graph_credit(config: TrainConfig) -> TrainConfig:
-    """Local credit is a graph of self-loops with plain weights; global credit is that with the team's reward."""
-    backbone = config.method.partition("-")[0]
-    return override(config, {"method": f"{backbone}-dg", "learner.credit": "graph"})
+def _common(configs: Sequence[TrainConfig]) -> TrainConfig:
+    """What all lanes run. Local credit is graph credit without others' rewards; global credit, that with the team's reward."""
+    first = configs[0]
+    if len({config.learner.credit for config in configs}) == 1:
+        return first
+    return override(first, {"method": f"{first.method.partition('-')[0]}-dg", "learner.credit": "graph"})
+
+
+def _in_form(state: TrainState, like: TrainState) -> TrainState:
+    """`state` with the parts of `like` that have another form there: given graphs, and statistics of rewards nobody scales."""
+
+    def part(own: Any, other: Any) -> Any:
+        return own if jax.tree.map(jnp.shape, own) == jax.tree.map(jnp.shape, other) else other
+
+    statistics = part(state.learner.statistics, like.learner.statistics)
+    return state._replace(graph=part(state.graph, like.graph), learner=state.learner._replace(statistics=statistics))
 
 
 def _lane(config: TrainConfig, source: int) -> Lane:
@@ -133,7 +150,7 @@ def _lane(config: TrainConfig, source: int) -> Lane:
         part, _, field = name.partition(".")
         numbers[name] = jnp.asarray(getattr(getattr(config, part), field))
     if config.learner.credit != "graph":
-        numbers["learner.weighted"] = jnp.asarray(False)
+        numbers["learner.cross_weight"] = jnp.asarray(0.0)
     return Lane(jnp.asarray(config.learner.credit == "global"), jnp.int32(source), numbers)
 
 

@@ -119,7 +119,7 @@ class Trainer:
         began, runs = state.iteration, self._runs(state)
         state, sums = jax.lax.fori_loop(0, n_iterations, one_iteration, (state, nothing))
         count = jnp.maximum(state.iteration - began, 1)
-        key, evaluation_key = jax.random.split(state.key)
+        key, evaluation_key, judge_key = jax.random.split(state.key, 3)
         evaluation = self.evaluate(state.learner.params, evaluation_key, self.config.evaluation.episodes)
         mean_return = evaluation.returns.mean()
         better = Best(mean_return, state.learner.params)
@@ -130,7 +130,7 @@ class Trainer:
         metrics["parameter_norm"] = optax.global_norm(state.learner.params)
         metrics |= {f"final_{name}": values.mean() for name, values in evaluation.endings.items()}
         if self.uses_graph and getattr(self.source, "learns", False):
-            metrics |= self.judge_graphs(state, evaluation_key)
+            metrics |= self.judge_graphs(state, judge_key)
         return state, metrics, evaluation
 
     def evaluate(self, params: Any, key: PRNGKeyArray, n_episodes: int) -> Evaluation:
@@ -140,10 +140,11 @@ class Trainer:
 
     def judge_graphs(self, state: TrainState, key: PRNGKeyArray) -> dict[str, Array]:
         """How right a source that learns is by now, on fresh episodes: see `graphs.comparison`."""
-        play, act = self._start_play(key), self.learner.behaviour(state.learner, state.step)
+        start_key, play_key, infer_key = jax.random.split(key, 3)
+        play, act = self._start_play(start_key), self.learner.behaviour(state.learner, state.step)
         needs = self.source.needs | references(self.env)
-        _, batch = collect(self.env, act, play, key, self.env.spec.horizon, needs, reset=False)
-        return compare(self.env, self.source.infer(state.graph, batch, key), batch)
+        _, batch = collect(self.env, act, play, play_key, self.env.spec.horizon, needs, reset=False)
+        return compare(self.env, self.source.infer(state.graph, batch, infer_key), batch)
 
     def check_graphs(self, state: TrainState) -> None:
         """Look at real graphs of a source or environment that a user brought: while tracing, values cannot be seen."""

@@ -114,6 +114,14 @@ def test_threshold_zero_leaves_only_self_loops(gift):
     assert (graph == jnp.eye(2, dtype=bool)).all()
 
 
+def test_an_agent_without_a_choice_influences_nobody_where_models_know_that(gift):
+    source, gstate, batch, _ = gift
+    masked = LearnedSource(replace(source.config, mask_unavailable=True), Gift(), source.rows)
+    assert masked.infer(gstate, batch, KEY)[..., 0, 1].all()
+    view = batch.view._replace(avail=batch.view.avail.at[:, :, 0, 1].set(False))
+    assert not masked.infer(gstate, batch._replace(view=view), KEY)[..., 0, 1].any()
+
+
 def test_no_edges_before_the_warm_up_is_over(gift):
     source, gstate, batch, _ = gift
     patient = LearnedSource(replace(source.config, warm_up=int(gstate.n_updates) + 1), Gift(), source.rows)

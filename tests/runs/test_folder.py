@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +19,12 @@ from dgmarl import api
 from dgmarl.cli import main
 from dgmarl.config import build, override, read_yaml, write_yaml
 from dgmarl.errors import RunError, UsageError
+from dgmarl.rollout import Evaluation
 from dgmarl.runs.checkpoints import indices, save_checkpoint
 from dgmarl.runs.folder import RunFolder
-from dgmarl.settings import TrainConfig
+from dgmarl.runs.recorder import Recorder
+from dgmarl.settings import TrainConfig, resolve
+from tests.tiny import GIFT, SMALL
 
 
 def run(capsys, *arguments: object) -> tuple[int, str]:
@@ -226,3 +230,21 @@ def test_loading_executes_nothing(copy, tmp_path, monkeypatch, capsys):
     assert code == 2
     assert "python/object" in said
     assert not (tmp_path / "trapped").exists()
+
+
+def test_a_run_of_an_older_version_goes_on_with_metrics_it_did_not_have(tmp_path):
+    config = resolve(GIFT, "ippo-dg", SMALL, seeds=2, steps=100)
+    row = {"evaluation": 0, "iteration": 1, "step": 10, "old": 1.0}
+    folder = RunFolder(tmp_path / "run")
+    recorder = Recorder(config, folder)
+    with recorder:
+        folder.append_metrics([{"seed": seed, **row} for seed in (0, 1)])
+        folder.append_metrics([{"seed": seed, **row, "evaluation": 1, "new": 2.0} for seed in (0, 1)])
+        recorder.metrics = recorder._read_metrics()
+        recorder.steps, recorder.returns = [np.array([10, 10])] * 2, [np.zeros((2, 3))] * 2
+        recorder.compiled(0.0)
+        state = SimpleNamespace(step=np.array([20, 20]), iteration=np.array([2, 2]))
+        evaluation = Evaluation(jnp.zeros((2, 3)), jnp.ones((2, 3)), {})
+        recorder.record(state, {"old": np.ones(2), "new": np.ones(2), "newest": np.ones(2)}, evaluation)
+        assert set(recorder.result(state).metrics) == {"old"}
+        assert recorder.metrics[-1]["newest"].tolist() == [1, 1]

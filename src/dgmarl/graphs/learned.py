@@ -144,7 +144,8 @@ class LearnedSource:
     def ratios(self, params: dict[str, Any], batch: Batch) -> Float[Array, "T B N N"]:
         """The entropy of the pair model's guess of j's action as a share of the action predictor's, at [j, i].
 
-        The diagonal means nothing: self-loops are on anyway.
+        The diagonal means nothing: self-loops are on anyway. An agent with a single action to take has a ratio of 1 where the
+        models know that (`mask_unavailable`): there is nothing to tell.
         """
         examples = self.examples(batch)
         z = self._encode(params, examples.now)
@@ -154,6 +155,8 @@ class LearnedSource:
         others, place = _others(z.shape[-2])
         entropy = self._guesses(params["pair"], z, self._encode(params, examples.next), examples, others).entropy
         ratio = jnp.take_along_axis(entropy / (alone[..., None] + 1e-8), place[None], axis=-1)
+        if self.config.mask_unavailable:
+            ratio = jnp.where(examples.avail.sum(axis=-1)[..., None] > 1, ratio, 1)
         ratio = ratio.reshape(*batch.reward.shape, -1)
         return jnp.swapaxes(ratio, -1, -2) if self.config.transpose else ratio
 

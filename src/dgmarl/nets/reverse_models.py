@@ -43,7 +43,8 @@ class NormalisedLinear(nn.Module):
         )
         rectified = nn.relu(x)
         mean = rectified.mean(axis=-1, keepdims=True)
-        variance = (rectified**2).mean(axis=-1, keepdims=True) - mean**2
+        # Rounding can take the difference below 0 where a row is all alike.
+        variance = jnp.maximum((rectified**2).mean(axis=-1, keepdims=True) - mean**2, 0)
         scaled = scale[:, None] * weight
         sums, offset = scaled.sum(axis=-2), shift @ weight + bias
         if heads:

@@ -111,8 +111,8 @@ class Recorder:
         for row in self.folder.read_metrics():
             values = {name: value for name, value in row.items() if name not in ROW_FIELDS}
             if row["evaluation"] == len(restored):
-                before = restored[-1] if restored else {name: np.zeros(self.config.seeds) for name in values}
-                restored.append({name: before[name].copy() for name in values})
+                before, nothing = restored[-1] if restored else {}, np.zeros(self.config.seeds)
+                restored.append({name: before.get(name, nothing).copy() for name in values})
             for name, value in values.items():
                 restored[-1][name][row["seed"] - self.config.seed] = value
         return restored
@@ -136,7 +136,8 @@ class Recorder:
         seconds, self._lap = now - self._lap, now
         self.timing["train_s"] += seconds
         earlier = self.metrics[-1] if self.metrics else metrics
-        values = {name: np.where(running, value, earlier[name]) for name, value in metrics.items()}
+        # A run that an older version began has not measured everything from the start.
+        values = {name: np.where(running, value, earlier.get(name, value)) for name, value in metrics.items()}
         self._refuse_nan({**values, "the evaluation's return": returns.mean(axis=1)}, running, before, step)
         self.steps.append(step)
         self.returns.append(returns)
@@ -171,7 +172,7 @@ class Recorder:
         """Everything as arrays."""
         unfinished = bool(self.steps[-1].min() < self.config.steps)
         timing = {**self.timing, "steps_per_s": self.speed, **host_facts()}
-        names = self.metrics[0] if self.metrics else {}
+        names = [name for name in self.metrics[0] if all(name in values for values in self.metrics)] if self.metrics else []
         metrics = {name: np.stack([values[name] for values in self.metrics], 1) for name in names}
         return TrainResult(self.config, np.stack(self.steps, 1), np.stack(self.returns, 1), metrics, timing, state, unfinished)
 

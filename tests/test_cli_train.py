@@ -188,6 +188,8 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
         ([GIFT, "--set", "learner.gamma=1.5"], ["learner.gamma is 1.5", "from 0 to 1"]),
         ([GIFT, "--set", "learner.critic=gru"], ["learner.critic", "'gru'", "central"]),
         ([GIFT, "--set", "learner.minibatches=3"], ["n_envs is 10", "multiple"]),
+        ([GIFT, "--set", "n_envs=1", "--set", "learner.adapt_cross_weight=true"], ["n_envs is 1", "two halves", "at least 2"]),
+        ([GIFT, "--method", "iql", "--graph", "learned"], ["--graph is learned", "iql uses no graph", "ippo-dg"]),
         ([GIFT, "--set", "window=5"], ["window is 5", "collect = windows"]),
         ([GIFT, "--set", "evaluation.episodes=0"], ["evaluation.episodes", "at least 1"]),
         ([GIFT, "--set", "env_options.size=3"], ["size"]),

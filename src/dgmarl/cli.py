@@ -183,6 +183,10 @@ class Train:
         if not self.env:
             raise UsageError("train needs an environment, for example `dgmarl train star-spread/5`, or --resume RUN.")
         given = {name: getattr(self, name) for name in ("graph", "seeds", "seed", "steps", "deterministic")}
+        if not self.method.endswith("-dg") and self.graph != (self.base or {}).get("graph", "oracle"):
+            raise UsageError(
+                f"--graph is {self.graph}, but {self.method} uses no graph: leave it out, or choose ippo-dg or mappo-dg."
+            )
         from_file = dotted(self.base or {}, leave_out=("env", "method", *given))
         before = (self.base or {}).get("method", self.method)
         if before != self.method:

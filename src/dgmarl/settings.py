@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dgmarl.config import build, override, suggest
+from dgmarl.config import build, dotted, override, plain, suggest
 from dgmarl.envs.registry import located
 from dgmarl.errors import UsageError
 from dgmarl.graphs.learned import GraphModelConfig
@@ -110,6 +110,10 @@ def _check_ppo(method: str, n_envs: int, learner: PPOConfig) -> None:
         )
     if n_envs % learner.minibatches:
         raise UsageError(f"n_envs is {n_envs}, but must be a multiple of learner.minibatches, which is {learner.minibatches}.")
+    if learner.adapt_cross_weight and n_envs < 2:
+        raise UsageError(
+            f"n_envs is {n_envs}, but learner.adapt_cross_weight compares two halves of the environments: choose at least 2."
+        )
 
 
 def _check_q_learning(method: str, n_envs: int, collect: str, learner: QConfig) -> None:
@@ -137,10 +141,17 @@ PRESETS: dict[str, dict[str, Any]] = {
         "graph_model.encoder": False,
         "graph_model.multi_head": True,
     },
+    "smaclite": {
+        "learner.network": "gru",
+        "learner.hidden": 64,
+        "evaluation.interval": 10_000,
+        "evaluation.greedy": True,
+        "graph_model.multi_head": True,
+    },
     # Not from the paper: rewards of any scale, so both scalings are on.
     "other": {"learner.entropy": 0.01, "learner.standardise_reward": True, "learner.normalise_advantage": True},
 }
-_HEADS = ("star-spread",)
+_HEADS = ("star-spread", "smaclite")
 
 # What we found better than the paper's numbers (docs/learned-graphs.md), where we looked: others' rewards count less.
 TUNED: dict[str, dict[str, Any]] = {"lbf": {"learner.weighted": False, "learner.cross_weight": 0.3}}
@@ -211,6 +222,8 @@ def resolve(
 ) -> TrainConfig:
     """The configuration of a run: preset of environment and method, then `values`, then dotted `overrides`."""
     implied = {"method": method, "learner": _implied(env.partition("/")[0], method)}
+    # What is given of a nested configuration must win over the preset, field by field.
+    given = dotted({name: plain(values.pop(name)) for name in ("evaluation", "learner", "graph_model") if name in values})
     base = {**values, "env": located(env), "graph": located(values.get("graph", "oracle")), **implied}
     numbers = {name: value for name, value in preset(env, method, preset_name).items() if name not in values}
-    return override(build(TrainConfig, base), {**numbers, **(overrides or {})})
+    return override(build(TrainConfig, base), {**numbers, **given, **(overrides or {})})

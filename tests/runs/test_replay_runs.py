@@ -134,6 +134,25 @@ def test_the_published_numbers_are_the_presets():
     assert not pymarl.standardise_reward
 
 
+def test_the_papers_battles_have_their_own_numbers():
+    local, graph = resolve("smaclite/MMM", "mappo-local"), resolve("smaclite/MMM", "mappo-dg", graph="learned")
+    for config in (local, graph):
+        learner = config.learner
+        assert (learner.network, learner.hidden, learner.entropy) == ("gru", 64, 0.001)
+        assert not learner.standardise_reward
+        assert not learner.normalise_advantage
+        assert (config.evaluation.interval, config.evaluation.greedy) == (10_000, True)
+    assert (local.learner.critic, graph.learner.critic) == ("central", "central-heads")
+    assert (graph.graph_model.encoder, graph.graph_model.multi_head) == (True, True)
+
+
+def test_what_is_given_of_a_nested_configuration_wins_over_the_preset():
+    config = resolve("star-spread/5", evaluation={"interval": 7}, learner={"hidden": 9}, graph_model={"encoder": True})
+    assert config == resolve(
+        "star-spread/5", overrides={"evaluation.interval": 7, "learner.hidden": 9, "graph_model.encoder": True}
+    )
+
+
 def test_iql_may_learn_from_the_teams_reward_and_the_others_from_nothing_else():
     assert resolve(GIFT, "iql", {"learner.credit": "global"}).learner.credit == "global"
     for method in ("vdn", "qmix", "qplex"):

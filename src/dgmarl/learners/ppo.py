@@ -67,7 +67,7 @@ class PPOConfig:
     cross_weight: float = 1.0
     """Weight of other agents' rewards in graph credit; 1: the paper's."""
     adapt_cross_weight: bool = False
-    """Multiply that weight by one from 0 to 1 that makes the gradient's direction surest (`credit.cross_weight`)."""
+    """Multiply that weight by one from 0.2 to 1 that makes the gradient's direction surest (`credit.cross_weight`)."""
     form: Form = "td"
     """Credit for others: TD errors from the meeting time on (Algorithm 1), or returns from then on less the target's value."""
     mask_dead: bool = False

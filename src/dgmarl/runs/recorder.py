@@ -135,9 +135,9 @@ class Recorder:
         returns = np.where(running[:, None], evaluation.returns, self.returns[-1] if self.returns else 0)
         seconds, self._lap = now - self._lap, now
         self.timing["train_s"] += seconds
-        earlier = self.metrics[-1] if self.metrics else metrics
         # A run that an older version began has not measured everything from the start.
-        values = {name: np.where(running, value, earlier.get(name, value)) for name, value in metrics.items()}
+        earlier = {**metrics, **(self.metrics[-1] if self.metrics else {})}
+        values = {name: np.where(running, value, earlier[name]) for name, value in metrics.items()}
         self._refuse_nan({**values, "the evaluation's return": returns.mean(axis=1)}, running, before, step)
         self.steps.append(step)
         self.returns.append(returns)

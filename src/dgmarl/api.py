@@ -95,7 +95,11 @@ class Run(NamedTuple):
         learner = self.config.learner
         if learner.credit != "graph" or not isinstance(learner, PPOConfig):
             return f"This policy was trained with {learner.credit} credit; the graph is the environment's own."
-        return f"In training they kept the weight {1 - learner.lambda_:.2g}." if learner.weighted else ""
+        notes = [f"In training they kept the weight {1 - learner.lambda_:.2g}."] if learner.weighted else []
+        if learner.cross_weight != 1 or learner.adapt_cross_weight:
+            at_most = "at most " if learner.adapt_cross_weight else ""
+            notes.append(f"In training the rewards of others had a weight of {at_most}{learner.cross_weight:g}.")
+        return " ".join(notes)
 
     def record(
         self,

@@ -158,3 +158,16 @@ def test_iql_may_learn_from_the_teams_reward_and_the_others_from_nothing_else():
     for method in ("vdn", "qmix", "qplex"):
         with pytest.raises(dgmarl.UsageError, match="use the method iql for local rewards"):
             resolve(GIFT, method, {"learner.credit": "local"})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "In training the rewards of others had a weight of 0.3."),
+        ({"learner.weighted": True, "learner.cross_weight": 1}, "In training they kept the weight 0.05."),
+        ({"learner.adapt_cross_weight": True}, "In training the rewards of others had a weight of at most 0.3."),
+    ],
+)
+def test_a_replay_says_how_graph_credit_was_weighed(options, said):
+    run = api.Run(resolve("lbf/8x8-2p-2f", "ippo-dg", options), *[None] * 5)
+    assert run.credit_note() == said

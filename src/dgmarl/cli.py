@@ -295,7 +295,8 @@ class Table:
         if self.json:
             print(json_text(as_json(results)))
             return 0
-        Console(width=None if sys.stdout.isatty() else 100).print(*tables(results), sep="\n")
+        # In a file or a pipe nothing limits a line, so that every row stays one line.
+        Console(width=None if sys.stdout.isatty() else 1000).print(*tables(results), sep="\n")
         return 0
 
 
@@ -436,6 +437,8 @@ class Reproduce:
         for name in ("seeds", "workers", "lanes"):
             if getattr(self, name) < 1:
                 raise UsageError(f"--{name} is {getattr(self, name)}, but must be at least 1.")
+        if self.dry_run and self.from_ is not None:
+            raise UsageError("--dry-run plans training and --from trains nothing: give one of them.")
         figures = reproduce.figures_named(self.figure)
         refuse_unwritable(self.out / "index.html")
         if self.from_ is not None:

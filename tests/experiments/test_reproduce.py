@@ -10,7 +10,7 @@ import pytest
 from dgmarl.cli import main
 from dgmarl.errors import UsageError
 from dgmarl.experiments import reproduce
-from dgmarl.experiments.reproduce import Speed, make_grid, results_of, run, write_figures
+from dgmarl.experiments.reproduce import Speed, estimate_seconds, make_grid, results_of, run, write_figures
 from dgmarl.report.paper import FIGURES, SIX, PaperFigure, Plan
 from tests.tiny import GIFT
 
@@ -116,6 +116,15 @@ def test_a_dry_run_lists_cells_and_estimates(tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_learned_graph_is_tried_on_its_own(tmp_path, monkeypatch):
+    tried = []
+    monkeypatch.setattr(reproduce, "try_out", lambda config: tried.append((config.method, config.graph)) or Speed(0.0, 1.0))
+    methods = (("ippo-local", "oracle"), ("ippo-dg", "oracle"), ("ippo-dg", "learned"), ("ippo-local", "learned"))
+    plans = tuple(Plan("own", "gift", "-".join(method), GIFT, *method, 250) for method in methods)
+    estimate_seconds(make_grid([PaperFigure("tiny", 1, "", "", plans)], tmp_path, 2, 250))
+    assert tried == [("ippo-local", "oracle"), ("ippo-dg", "learned")]
+
+
 def test_figures_and_tables_come_from_published_results_without_training(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(reproduce, "train", None)
     for path in (ROOT / "results" / "lbf").glob("8x8*.json"):
@@ -142,6 +151,7 @@ def test_figures_and_tables_come_from_published_results_without_training(tmp_pat
         (["motivation", "--lanes", "0"], "--lanes is 0"),
         (["motivation", "--steps", "10"], "steps is 10"),
         (["motivation", "--from", "nowhere"], "nowhere is not a folder"),
+        (["motivation", "--from", "nowhere", "--dry-run"], "give one of them"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(capsys, monkeypatch, tmp_path, arguments, words):

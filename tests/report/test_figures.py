@@ -1,6 +1,7 @@
 """Figures: one visual language, whole files, the same data the same text; drawn from made-up results."""
 
 import re
+import warnings
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -64,6 +65,14 @@ def test_colours_are_told_apart_by_the_colour_blind(kind):
         assert np.linalg.norm(simulated(first, kind) - simulated(second, kind)) > 0.12, (first, second)
 
 
+def test_variants_of_a_graph_have_its_colour():
+    colours = {"oracle-weighted=off": "oracle", "learned-threshold=0.7": "learned", "learned-tuned": "learned-tuned"}
+    assert {graph: style(f"ippo-dg-{graph}").colour for graph in colours} == {
+        graph: GRAPHS[source] for graph, source in colours.items()
+    }
+    assert style("ippo-dg-oracles").colour not in GRAPHS.values()
+
+
 def test_backbones_differ_by_their_dash():
     assert style("ippo-local").colour == style("mappo-local").colour
     assert style("ippo-local").dash != style("mappo-local").dash
@@ -80,6 +89,24 @@ def test_files_are_whole_and_the_same_every_time(tmp_path):
     ElementTree.parse(paths[0])
     assert Image.open(paths[1]).size[0] == 2 * figures.COLUMN * 200
     assert save(learning_curves(scenario_panels(RESULTS)), tmp_path / "again")[0].read_text() == paths[0].read_text()
+
+
+def test_pictures_have_the_colours_of_white_paper(tmp_path):
+    path = save(learning_curves(scenario_panels(RESULTS)), tmp_path / "curves")[1]
+    pixels = np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3)
+    found = {f"#{colour.tobytes().hex()}" for colour in np.unique(pixels, axis=0)}
+    assert set(figures.ON_WHITE.values()) - {figures.ON_WHITE[figures.FAINT]} <= found
+    assert not found & {figures.INK, figures.FAINT, figures.RULE}
+
+
+def test_many_long_names_leave_room_for_the_curves():
+    methods = [f"ippo-dg-oracle-{'some_number=1-' * 4}{k}" for k in range(12)]
+    chances = {(method, "ippo-local"): Interval(0.5, 0.4, 0.6) for method in methods}
+    for figure in (learning_curves([Panel("many", [result(one) for one in methods])]), figures.improvement(chances, "")):
+        with warnings.catch_warnings(action="error"):  # matplotlib warns where no room is left
+            svg(figure)
+        assert figure.axes[0].get_position().width > 0.2
+        assert figure.axes[0].get_position().height > 0.3
 
 
 def test_the_last_line_changes_with_the_data_alone():

@@ -1,14 +1,16 @@
 """`dgmarl table` on small made-up results, and on damaged ones."""
 
+import io
 import json
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
 from dgmarl.cli import main
 from dgmarl.report.results import read_results
-from dgmarl.report.table import aggregates
+from dgmarl.report.table import aggregates, tables
 
 
 def write(folder, name: str, final, env: str = "lbf/8x8-2p-2f", **changed):
@@ -34,6 +36,17 @@ def test_rows_carry_the_last_evaluation_with_interval_seeds_and_steps(capsys, tm
     assert code == 0
     assert [cell.strip() for cell in row.strip("│").split("│")] == ["a", "ippo-dg", "0.500", "[0.250, 0.750]", "3", "1,000"]
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_long_names_are_never_cut(capsys, tmp_path):
+    name = "ippo-dg-learned-" + "-".join(f"some_number={k}" for k in range(9))
+    write(tmp_path / "lbf", f"a__{name}", [0.25, 0.5, 0.75])
+    out = run(capsys, str(tmp_path))[1]
+    assert f"│ a        │ {name} │ 0.500 │ [0.250, 0.750] │" in out
+    narrow = io.StringIO()
+    Console(width=80, file=narrow).print(tables(read_results(tmp_path))[0])
+    rows = [line.split("│") for line in narrow.getvalue().splitlines() if line.count("│") == 7]
+    assert "".join(row[2].strip() for row in rows) == name
 
 
 def test_scenarios_are_in_numerical_order(tmp_path):

@@ -195,14 +195,14 @@ class Speed(NamedTuple):
 
 
 def estimate_seconds(grid: Grid) -> float:
-    """For what is left to do, one cell after the other, from a short trial per benchmark and kind of learner."""
+    """For what is left to do, one cell after the other, from a short trial per benchmark, kind of learner and learned graph."""
     seconds = 0.0
-    speeds: dict[tuple[str, type], Speed] = {}
+    speeds: dict[tuple[str, type, bool], Speed] = {}
     for job in grid.jobs:
         if job.state == "done":
             continue
         config = job.cell.config
-        kind = job.cell.benchmark, type(config.learner)
+        kind = job.cell.benchmark, type(config.learner), config.method.endswith("-dg") and config.graph == "learned"
         if kind not in speeds:
             speeds[kind] = try_out(config)
         spec, evaluation = make_env(config.env, **config.env_options).spec, config.evaluation

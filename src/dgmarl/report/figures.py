@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from dgmarl.files import write_atomic
@@ -28,10 +29,12 @@ from dgmarl.report.style import AXES, METRICS, order, style
 P = ParamSpec("P")
 COLUMN = 3.4
 """Inches: the width of a column of a two-column page."""
+LONG = 50
+"""Letters: a longer name leaves a column no room for what is drawn."""
 N_POINTS = 60
 RETURN, STEPS = METRICS["return"], AXES["steps"]
 INK, FAINT, RULE = "#010203", "#010204", "#010205"
-"""Colours that nothing else uses: they mark what must follow the page's colours."""
+"""Colours that nothing else uses: they mark what must follow the page's colours, and what `save` paints for white paper."""
 ON_WHITE = {INK: "#222222", FAINT: "#555555", RULE: "#e4e4e0"}
 ON_PAGE = {INK: "currentColor", FAINT: "var(--faint)", RULE: "var(--line)"}
 STYLE: dict[Any, Any] = {
@@ -156,7 +159,9 @@ def improvement(chances: Mapping[tuple[str, str], Interval], caption: str) -> Fi
     for row, ((first, _), chance) in enumerate(chances.items()):
         _bar(ax, row, chance, style(first).colour)
     ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=":")
-    ax.set_yticks(range(len(chances)), [f"{style(first).name} > {style(second).name}" for first, second in chances])
+    names = [f"{style(first).name} > {style(second).name}" for first, second in chances]
+    ax.set_yticks(range(len(chances)), names)
+    _make_room(figure, names)
     ax.set_ylim(len(chances) - 0.4, -0.6)
     ax.set_xlim(-0.02, 1.02)
     ax.set_xlabel("probability of improvement")
@@ -234,12 +239,24 @@ def _coloured(text: str, colours: Mapping[str, str]) -> str:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem.svg` and `stem.png` (200 dots per inch)."""
+    """Write `stem.svg` and `stem.png` (200 dots per inch); afterwards the figure has the colours of white paper."""
+    files = {".svg": svg(figure), ".png": _png(figure)}
+    return [write_atomic(stem.with_name(stem.name + suffix), content) for suffix, content in files.items()]
+
+
+def _png(figure: Figure) -> bytes:
+    """Pixels have no marks to replace, so what is drawn is painted first."""
+    for artist in (*figure.findobj(Text), *figure.findobj(Line2D)):
+        colour = artist.get_color()
+        artist.set_color(ON_WHITE.get(colour, colour) if isinstance(colour, str) else colour)
+    for ax in figure.axes:
+        ax.tick_params(which="both", color=ON_WHITE[INK], labelcolor=ON_WHITE[INK], grid_color=ON_WHITE[RULE])
+        for spine in ax.spines.values():
+            spine.set_edgecolor(ON_WHITE[INK])
     buffer = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format="png", dpi=200, metadata={"Software": None})
-    files = {".svg": svg(figure), ".png": buffer.getvalue()}
-    return [write_atomic(stem.with_name(stem.name + suffix), content) for suffix, content in files.items()]
+    return buffer.getvalue()
 
 
 def _panels(n_panels: int, height: float = 2.3, sharey: bool = False) -> tuple[Figure, list[Axes]]:
@@ -269,7 +286,7 @@ def _bar(ax: Axes, row: int, interval: Interval, colour: str) -> None:
 
 def _steps_axis(ax: Axes) -> None:
     ax.set_xlabel(STEPS)
-    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(lambda value, _: _count(value))
 
 
@@ -287,8 +304,19 @@ def _dashes(dash: str) -> Any:
 def _legend(figure: Figure, methods: Sequence[str]) -> None:
     drawn = [style(method) for method in sorted(dict.fromkeys(methods), key=order)]
     lines = [Line2D([], [], color=one.colour, linestyle=_dashes(one.dash), label=one.name) for one in drawn]
-    columns = max(1, min(len(lines), int(figure.get_figwidth() / 1.25)))
+    longest = _make_room(figure, [one.name for one in drawn])
+    columns = max(1, min(len(lines), int(figure.get_figwidth() / (1.25 if longest <= LONG / 2 else COLUMN))))
+    rows = -(-len(lines) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.15 * max(rows - 2, 0))
     figure.legend(handles=lines, loc="outside upper center", ncols=columns)
+
+
+def _make_room(figure: Figure, names: Sequence[str]) -> int:
+    """Two columns wide where names are long; the length of the longest."""
+    longest = max(map(len, names))
+    if longest > LONG:
+        figure.set_figwidth(2 * COLUMN)
+    return longest
 
 
 def _caption(figure: Figure, text: str) -> Figure:

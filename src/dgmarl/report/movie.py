@@ -2,6 +2,7 @@
 
 import io
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -49,7 +50,9 @@ def _gif(pictures: list[np.ndarray], frames_per_s: float) -> bytes:
 
 def _mp4(pictures: list[np.ndarray], frames_per_s: float) -> bytes:
     writer = _imported("imageio.v3", "imageio")
-    with tempfile.TemporaryDirectory() as folder:  # ffmpeg writes files, not streams
+    # ffmpeg writes files, not streams, and is a process of its own: JAX warns of forks, but this one runs another program.
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*fork\(\)")
         path = Path(folder) / "movie.mp4"
         writer.imwrite(path, np.stack(pictures), plugin="FFMPEG", fps=frames_per_s, codec="libx264", macro_block_size=2)
         return path.read_bytes()

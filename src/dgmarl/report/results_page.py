@@ -227,7 +227,7 @@ def _paper_iqms() -> str:
 
 
 def _densities(results: Sequence[Result]) -> str:
-    measured = [result for result in results if "graph_density" in result.facts]
+    measured = [result for result in results if "-dg" in result.method and "graph_density" in result.facts]
     if not measured:
         return ""
     named = ", ".join(f"{_half_way(result):.2f} ({style(result.method).name} in `{result.scenario}`)" for result in measured)

@@ -103,7 +103,7 @@ def _aggregates(results: Sequence[Result]) -> str:
             parts.append(f'<p class="faint">{escape(benchmark)}: {escape(found)}</p>')
             continue
         drawn = "".join(f"<figure>{figures.inline_svg(figure)}</figure>" for figure in found.figures().values())
-        lacking = [f"{method} (lacks {', '.join(names)})" for method, names in found.left_out.items()]
+        lacking = [f"{style(method).name} (lacks {', '.join(names)})" for method, names in found.left_out.items()]
         left_out = f'<p class="faint">Left out: {escape("; ".join(lacking))}.</p>' if lacking else ""
         title = f"<p>{escape(benchmark)}: {escape(', '.join(found.scenarios))}</p>"
         parts.append(f'{title}{left_out}<div class="figures">{drawn}</div>')

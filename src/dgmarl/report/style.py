@@ -69,7 +69,9 @@ def graph_colour(graph: str) -> str:
     if density:
         shade = round(0xB0 - 0x60 * min(float(density[1]), 1.0))
         return f"#{shade:02x}{shade:02x}{shade:02x}"
-    return GRAPHS.get(graph, OTHER_GRAPH)
+    # A variant (`oracle-cross_weight=0.3`) has the colour of its source.
+    sources = [source for source in GRAPHS if f"{graph}-".startswith(f"{source}-")]
+    return GRAPHS[max(sources, key=len)] if sources else OTHER_GRAPH
 
 
 def _spaced(graph: str) -> str:

@@ -94,9 +94,9 @@ def _over_scenarios(benchmark: str, over_all: list[Aggregate]) -> Table:
 def _table(title: str, words: Iterable[str], numbers: Iterable[str]) -> Table:
     table = Table(title=title, title_justify="left")
     for column in words:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")  # the end of a name tells variants of a method apart
     for column in numbers:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 

@@ -146,7 +146,10 @@ GRIDS = {"star-spread": star_spread, "lbf-oracle": lbf_oracle, "lbf": lbf, "lbf-
 def published(result: TrainResult) -> dict[str, Any]:
     """What is kept of a run: its configuration, the code, and every seed's curve; enough for every table and figure."""
     config = result.config
-    extra = {name: _rounded(result.metrics[name], 3) for name in PUBLISHED_METRICS if name in result.metrics}
+    # Lanes of local and global credit have a graph of self-loops, which is nothing to publish.
+    without = ("graph_",) if config.learner.credit != "graph" else ()
+    kept = [name for name in PUBLISHED_METRICS if name in result.metrics and not name.startswith(without)]
+    extra = {name: _rounded(result.metrics[name], 3) for name in kept}
     return {
         "config": plain(config),
         "code": code_version(),

@@ -8,8 +8,9 @@ from dgmarl.graphs.interventional import intervene_batch
 from dgmarl.graphs.metrics import agreement
 from dgmarl.rollout import Batch
 
-EVERY = 5
-"""The simulator is asked about every fifth step only: N * A steps of the environment for each."""
+EVERY, BUDGET = 5, 10_000
+"""The simulator is asked about every fifth step, or about fewer: each takes N * A steps of the environment, and all together
+should stay within this many."""
 
 
 def references(env: Environment) -> frozenset[str]:
@@ -22,8 +23,9 @@ def compare(env: Environment, graph: Bool[Array, "T B N N"], batch: Batch) -> di
     truths = {}
     if "oracle" in batch.extras:
         truths["oracle"] = (graph, batch.extras["oracle"], batch.valid)
-    some = jax.tree.map(lambda leaf: leaf[::EVERY], batch._replace(memory=None, last_view=None))
-    truths["interventional"] = (graph[::EVERY], intervene_batch(env, some).action_graph, some.valid)
+    every = max(EVERY, -(-(batch.reward.size * env.spec.n_actions) // BUDGET))
+    some = jax.tree.map(lambda leaf: leaf[::every], batch._replace(memory=None, last_view=None))
+    truths["interventional"] = (graph[::every], intervene_batch(env, some).action_graph, some.valid)
     return {
         f"graph_{measure}_{name}": value
         for name, (predicted, truth, valid) in truths.items()

@@ -206,7 +206,7 @@ def _replay(result: Result, name: str, most_bytes: int) -> tuple[dict[str, Any],
 def _graph_pictures(graphs: dict[str, np.ndarray]) -> str:
     about = (
         "How often each dependence was on in the episodes below: row = whose action, column = whom it reaches, "
-        "the stronger the colour the more often."
+        "the stronger the colour the more often. Runs without graph credit show the environment's own graph."
     )
     shown = "".join(
         f"<figure>{_matrix(graph, name)}<figcaption>{escape(name)}: density {_density(graph):.2f}</figcaption></figure>"

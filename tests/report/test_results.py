@@ -70,6 +70,14 @@ def test_folders_of_runs_and_of_results_are_read_together(tmp_path):
     assert [result.method for result in gather([tmp_path / "mine" / "a", tmp_path / "mine" / "a"])] == ["ippo-dg-oracle"]
 
 
+def test_a_run_that_has_only_begun_is_left_out_of_its_folder_with_a_warning(tmp_path):
+    write_run(tmp_path / "mine" / "a")
+    begun = write_run(tmp_path / "mine" / "b")
+    (begun / "metrics.jsonl").write_text("")
+    with pytest.warns(UserWarning, match="Left out: .*b holds no evaluation"):
+        assert [result.method for result in gather([tmp_path / "mine"])] == ["ippo-dg-oracle"]
+
+
 def test_marl_eval_files_come_back_as_they_went(tmp_path):
     write_run(tmp_path / "runs" / "a")
     write_run(tmp_path / "runs" / "b", env="lbf/10x10-3p-3f", finals=(0.1, 0.2, 0.3))

@@ -6,7 +6,8 @@ A published result is one file `<benchmark>/<scenario>__<method>.json` with the 
 
 import json
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,10 @@ class Result(NamedTuple):
         """Something measured at each evaluation, if it was."""
         values = self.facts.get(name)
         return None if values is None else np.asarray(values, float)
+
+
+class NoEvaluationError(UsageError):
+    """A run that has nothing to show yet."""
 
 
 def gather(paths: Sequence[Path]) -> list[Result]:
@@ -134,8 +139,7 @@ def _read(path: Path) -> list[Result]:
     if (path / "config.yaml").is_file():
         return [read_run(path)]
     if path.is_dir():
-        runs = sorted(found.parent for found in path.rglob("config.yaml"))
-        results = [*map(read_result, _published_below(path)), *map(read_run, runs)]
+        results = [*map(read_result, _published_below(path)), *_evaluated_runs(path)]
         if not results:
             raise UsageError(f"{path} holds no file SCENARIO__METHOD.json and no run folder: name a folder that does.")
         return results
@@ -146,6 +150,15 @@ def _read(path: Path) -> list[Result]:
     from dgmarl.report.marl_eval import read_marl_eval
 
     return read_marl_eval(path)
+
+
+def _evaluated_runs(folder: Path) -> Iterator[Result]:
+    """All run folders below a folder, but for those that have only just begun, which are named in a warning."""
+    for path in sorted(found.parent for found in folder.rglob("config.yaml")):
+        try:
+            yield read_run(path)
+        except NoEvaluationError as error:
+            warnings.warn(f"Left out: {error}", stacklevel=2)
 
 
 def _distinct(results: list[Result]) -> list[Result]:
@@ -194,7 +207,9 @@ def _curves(
             break
         complete.append([row for row in here if row is not None])
     if not complete:
-        raise UsageError(f"{path} holds no evaluation of all its seeds yet: let it train on (dgmarl train --resume {path}).")
+        raise NoEvaluationError(
+            f"{path} holds no evaluation of all its seeds yet: let it train on (dgmarl train --resume {path})."
+        )
     notes = []
     if len(complete) <= last:
         missing = [seed for seed in seeds if (seed, len(complete)) not in by_place]

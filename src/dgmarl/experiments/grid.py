@@ -19,12 +19,11 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from dgmarl.config import plain
-from dgmarl.experiments.lanes import shape, train_lanes
+from dgmarl.experiments.lanes import shape, train_all
 from dgmarl.files import write_atomic
 from dgmarl.runs.folder import RunFolder, code_version
 from dgmarl.runs.recorder import Recorder, TrainResult
 from dgmarl.settings import MIXERS, PPO_METHODS, Preset, TrainConfig, resolve
-from dgmarl.training import train
 
 PUBLISHED_METRICS = (
     "graph_density",
@@ -44,7 +43,7 @@ PUBLISHED_METRICS = (
 BACKBONES, CREDITS = ("ippo", "mappo"), ("local", "global")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """One configuration of a grid."""
 
@@ -177,7 +176,11 @@ def run_grid(cells: list[Cell], out: Path, workers: int = 1, lanes: int = 8, run
         ThreadPoolExecutor(workers) as pool,
     ):
         task = bar.add_task("cells", total=len(cells), completed=len(cells) - len(waiting))
-        jobs = {pool.submit(_run_program, program, out, runs): program for program in programs(waiting, lanes)}
+        recorders = {cell: Recorder(cell.config, _run_folder(cell, runs)) for cell in waiting}
+        # Lanes that go on and lanes that begin would not be evaluated at the same steps.
+        parts = [[cell for cell in waiting if recorders[cell].has_begun == begun] for begun in (True, False)]
+        together = [program for part in parts for program in programs(part, lanes)]
+        jobs = {pool.submit(_run_program, {cell: recorders[cell] for cell in cells}, out): cells for cells in together}
         for job in as_completed(jobs):
             bar.update(task, advance=len(jobs[job]))
             console.print(job.result())
@@ -191,15 +194,13 @@ def programs(cells: Iterable[Cell], lanes: int) -> list[list[Cell]]:
     return [group[k : k + lanes] for group in groups.values() for k in range(0, len(group), lanes)]
 
 
-def _run_program(cells: list[Cell], out: Path, runs: Path | None) -> str:
-    folders = [RunFolder(cell.path(runs).with_suffix("")) if runs else None for cell in cells]
-    recorders = [Recorder(cell.config, folder) for cell, folder in zip(cells, folders, strict=True)]
-    if len(cells) > 1:
-        results = train_lanes(recorders)
-    else:
-        results = [train(cells[0].config, recorders[0], resume=recorders[0].has_begun)]
+def _run_folder(cell: Cell, runs: Path | None) -> RunFolder | None:
+    return RunFolder(cell.path(runs).with_suffix("")) if runs else None
+
+
+def _run_program(recorders: dict[Cell, Recorder], out: Path) -> str:
     lines = []
-    for cell, result in zip(cells, results, strict=True):
+    for cell, result in zip(recorders, train_all(list(recorders.values())), strict=True):
         write_atomic(cell.path(out), json.dumps(published(result)) + "\n")
         final = result.returns[:, -1].mean(axis=-1)
         seconds = f"{result.timing['compile_s']:.0f} s compiling, {result.timing['train_s']:.0f} s training"

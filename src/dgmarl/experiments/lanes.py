@@ -23,7 +23,7 @@ from dgmarl.learners.ppo import PPO, PPOConfig
 from dgmarl.rollout import Batch
 from dgmarl.runs.recorder import Recorder, TrainResult
 from dgmarl.settings import TrainConfig
-from dgmarl.training import Trainer, TrainState, start_seeds
+from dgmarl.training import Trainer, TrainState, start_seeds, train
 
 GIVEN = ("self", "complete", "oracle", "random:", "fixed:")
 """Graph sources that cost little and learn nothing; names, or how they begin."""
@@ -77,6 +77,13 @@ def shape(config: TrainConfig) -> str:
     if not config.learner.standardise_reward:  # otherwise the statistics have other shapes
         del values["learner"]["credit"]
     return repr(values)
+
+
+def train_all(recorders: Sequence[Recorder]) -> list[TrainResult]:
+    """One program: a run alone, or several as lanes; whatever has begun goes on."""
+    if len(recorders) > 1:
+        return train_lanes(recorders)
+    return [train(recorders[0].config, recorders[0], resume=recorders[0].has_begun)]
 
 
 def train_lanes(recorders: Sequence[Recorder]) -> list[TrainResult]:

@@ -23,7 +23,7 @@ from dgmarl.config import override
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
 from dgmarl.experiments.grid import Cell, programs, published
-from dgmarl.experiments.lanes import train_lanes
+from dgmarl.experiments.lanes import train_all
 from dgmarl.files import write_atomic
 from dgmarl.report.figures import save
 from dgmarl.report.paper import FIGURES, PaperFigure, Plan
@@ -128,11 +128,7 @@ def _programs(grid: Grid, lanes: int) -> list[list[Job]]:
 def _train(jobs: list[Job], out: Path, stop: Event, watch: Callable[[Job, int], None]) -> list[tuple[Job, str]]:
     """One program, and for each of its cells what came of it."""
     recorders = [_recorder(job, out, stop, watch) for job in jobs]
-    if len(jobs) > 1:
-        results = train_lanes(recorders)
-    else:
-        results = [train(jobs[0].cell.config, recorders[0], resume=recorders[0].has_begun)]
-    return [(job, _publish(job.cell, result, out)) for job, result in zip(jobs, results, strict=True)]
+    return [(job, _publish(job.cell, result, out)) for job, result in zip(jobs, train_all(recorders), strict=True)]
 
 
 def _recorder(job: Job, out: Path, stop: Event, watch: Callable[[Job, int], None]) -> Recorder:

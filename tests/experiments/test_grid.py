@@ -1,0 +1,33 @@
+"""Grids: what is done is skipped, what was cut off goes on, cells of equal shape share a program."""
+
+import json
+
+from dgmarl.experiments.grid import GRIDS, Cell, programs, run_grid
+from dgmarl.settings import resolve
+from tests.tiny import GIFT, SMALL
+
+
+def cell(method, **overrides):
+    return Cell("toys", "gift", method, resolve(GIFT, method, {**SMALL, **overrides}, seeds=1, steps=40))
+
+
+def test_finished_cells_are_skipped_and_a_file_holds_every_seeds_curve(tmp_path, monkeypatch):
+    cells = [cell("ippo-local"), cell("ippo-dg")]
+    out, runs = tmp_path / "results", tmp_path / "runs"
+    run_grid(cells, out, runs=runs)
+    facts = json.loads((out / "toys" / "gift__ippo-dg.json").read_text())
+    assert len(facts["return_mean"]) == 1
+    assert len(facts["steps"][0]) == len(facts["return_mean"][0]) > 1
+    assert "graph_density" in facts
+    assert "graph_density" not in json.loads((out / "toys" / "gift__ippo-local.json").read_text())
+    monkeypatch.setattr("dgmarl.experiments.grid.train_all", lambda recorders: 1 / 0)
+    run_grid(cells, out, runs=runs)
+
+
+def test_every_grid_has_one_file_per_cell_and_programs_hold_all_of_them(tmp_path):
+    for make in GRIDS.values():
+        cells = make()
+        assert len({cell.path(tmp_path) for cell in cells}) == len(cells)
+        together = programs(cells, lanes=8)
+        assert sum(map(len, together)) == len(cells)
+        assert max(map(len, together)) <= 8

@@ -314,7 +314,7 @@ GAMES = {
     [
         ("climbing", "vdn", 5, 32_000),
         ("climbing", "qmix", 5, 32_000),
-        ("climbing", "qplex", 11, 128_000),
+        pytest.param("climbing", "qplex", 11, 128_000, marks=pytest.mark.slow),
         ("penalty-50", "vdn", 2, 32_000),
         ("penalty-50", "qmix", 2, 32_000),
         ("two-step", "vdn", 7, 32_000),

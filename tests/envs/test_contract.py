@@ -9,7 +9,12 @@ from dgmarl.envs.base import Environment, EnvSpec, NotOfferedError, Outcome, Vie
 from dgmarl.envs.checker import check_env
 from dgmarl.envs.registry import FAMILIES, make_env
 
-IDS = [example for family in FAMILIES.values() for example in family.examples]
+# Every example of a family compiles for a while; two of each are enough for every day.
+IDS = [
+    pytest.param(example, marks=[pytest.mark.slow] * (k > 1))
+    for family in FAMILIES.values()
+    for k, example in enumerate(family.examples)
+]
 
 
 @pytest.mark.parametrize("env_id", IDS)

@@ -61,8 +61,8 @@ def wall_lines(
     """
     edge = jnp.moveaxis(jnp.asarray(near_cells)[cell_of(me.position)], -1, 0)  # [C, L]
     start, end = (Vector(jnp.asarray(ends)[edge, 0], jnp.asarray(ends)[edge, 1]) for ends in (walls.start, walls.end))
-    start, end = start - me.position, end - me.position  # as seen from the unit
-    along = end - start
+    along = end - start  # exact, which the difference of the two as seen from the unit would not be
+    start, end = start - me.position, end - me.position
     distance = _squared_distance(start, along)
     matters = minds & (edge >= 0) & (start.det(along) < 0) & (distance < (speed + me.radius) ** 2)
 
@@ -74,8 +74,8 @@ def wall_lines(
         place, left, lines = carry
         least, which = first_least(left, axis=0)
         chosen = jnp.arange(len(left))[:, None] == which
-        a, b = jax.tree.map(lambda values: jnp.where(chosen, values, 0.0).sum(0), (start, end))
-        line = _wall_line(a, b, me)
+        a, b, a_to_b = jax.tree.map(lambda values: jnp.where(chosen, values, 0.0).sum(0), (start, end, along))
+        line = _wall_line(a, b, a_to_b, me)
         line = line._replace(valid=line.valid & (least < jnp.inf))
         clear = [(ends - line.point).det(line.direction) - me.radius >= -EPSILON for ends in (start, end)]
         covered = line.valid & clear[0] & clear[1]
@@ -92,14 +92,13 @@ def _squared_distance(start: Vector, along: Vector) -> Array:
     return foot.dot(foot)
 
 
-def _wall_line(a: Vector, b: Vector, me: Body) -> Lines:
-    """The line of the wall from a to b, both seen from the unit; not valid where the wall's neighbours take care of it.
+def _wall_line(a: Vector, b: Vector, along: Vector, me: Body) -> Lines:
+    """The line of the wall from a along `along` to b, both seen from the unit; not valid where the wall's neighbours take care of it.
 
     Walls are sides of rectangles, so the wall that ends at a comes from the right, the one that starts at b goes to the left.
     """
     radius, velocity = me.radius, me.velocity
     squared_radius = radius**2
-    along = b - a
     direction = along.unit()
     squared_a, squared_b = a.dot(a), b.dot(b)
     foot = -a.dot(along) / jnp.where(along.dot(along) > 0, along.dot(along), 1.0)

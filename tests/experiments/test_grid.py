@@ -31,3 +31,21 @@ def test_every_grid_has_one_file_per_cell_and_programs_hold_all_of_them(tmp_path
         together = programs(cells, lanes=8)
         assert sum(map(len, together)) == len(cells)
         assert max(map(len, together)) <= 8
+
+
+def test_battles_come_first_as_in_the_paper_and_credit_modes_share_a_program():
+    cells = GRIDS["smaclite"]()
+    assert [f"{cell.scenario}__{cell.method}" for cell in cells[:3]] == [
+        "MMM__mappo-local",
+        "MMM__mappo-global",
+        "MMM__mappo-dg-learned",
+    ]
+    names = [[cell.method for cell in program] for program in programs(cells, lanes=8) if program[0].scenario == "MMM"]
+    # A learned graph has networks of its own, and its critic one head per agent.
+    assert names == [
+        ["mappo-local", "mappo-global"],
+        ["mappo-dg-learned"],
+        ["qmix"],
+        ["mappo-local-fast", "mappo-global-fast"],
+        ["mappo-dg-learned-fast"],
+    ]

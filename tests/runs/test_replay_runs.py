@@ -146,6 +146,17 @@ def test_the_papers_battles_have_their_own_numbers():
     assert (graph.graph_model.encoder, graph.graph_model.multi_head) == (True, True)
 
 
+@pytest.mark.parametrize("env", ["lbf/8x8-2p-2f", "star-spread/5", "smaclite/MMM"])
+def test_many_environments_update_as_often_and_on_as_much(env):
+    tuned, fast = resolve(env, "mappo-dg"), resolve(env, "mappo-dg", preset_name="fast")
+    assert (fast.n_envs, fast.collect) == (128, "windows")
+    per_update = fast.n_envs * fast.window / fast.learner.minibatches
+    assert per_update == pytest.approx(tuned.n_envs * 50, rel=0.1)
+    assert (fast.learner.epochs, fast.learner.network) == (tuned.learner.epochs, tuned.learner.network)
+    with pytest.raises(dgmarl.UsageError, match="qmix replays whole episodes"):
+        resolve(env, "qmix", preset_name="fast")
+
+
 def test_what_is_given_of_a_nested_configuration_wins_over_the_preset():
     config = resolve("star-spread/5", evaluation={"interval": 7}, learner={"hidden": 9}, graph_model={"encoder": True})
     assert config == resolve(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,14 @@ def lbf_oracle(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
     return [_foraging(scenario, *credit, seeds=seeds, steps=steps) for scenario in scenarios for credit in credits]
 
 
-def _foraging(scenario: str, method: str, graph: str = "", preset: Preset = "paper", **options: Any) -> Cell:
+def _named(family: str, scenario: str, method: str, graph: str = "", preset: Preset = "paper", **options: Any) -> Cell:
     """A cell that is named for its method and graph, and for its preset if that is not the paper's."""
     name = "-".join(filter(None, (method, graph.replace(":", ""), "" if preset == "paper" else preset)))
-    return Cell("lbf", scenario, name, resolve(f"lbf/{scenario}", method, None, preset, graph=graph or "oracle", **options))
+    config = resolve(f"{family}/{scenario}", method, None, preset, graph=graph or "oracle", **options)
+    return Cell(family, scenario, name, config)
+
+
+_foraging = partial(_named, "lbf")
 
 
 def lbf_levers(seeds: int = 5, steps: int = 3_000_000) -> list[Cell]:
@@ -139,7 +144,25 @@ def lbf_values(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
     ]
 
 
-GRIDS = {"star-spread": star_spread, "lbf-oracle": lbf_oracle, "lbf": lbf, "lbf-levers": lbf_levers, "lbf-values": lbf_values}
+def smaclite(seeds: int = 5, steps: int = 1_000_000) -> list[Cell]:
+    """MMM first, then 3s5z_vs_3s6z: MAPPO with local, global and learned-graph credit as in the paper, QMIX with pymarl2's
+    numbers, and MAPPO once more with many environments."""
+    options: dict[str, Any] = {"seeds": seeds, "steps": steps}
+    credits = (("mappo-local",), ("mappo-global",), ("mappo-dg", "learned"))
+    battles = [partial(_named, "smaclite", scenario, **options) for scenario in ("MMM", "3s5z_vs_3s6z")]
+    cells = [battle(*credit) for battle in battles for credit in credits]
+    cells += [battle("qmix") for battle in battles]
+    return cells + [battle(*credit, preset="fast") for battle in battles for credit in credits]
+
+
+GRIDS = {
+    "star-spread": star_spread,
+    "lbf-oracle": lbf_oracle,
+    "lbf": lbf,
+    "lbf-levers": lbf_levers,
+    "lbf-values": lbf_values,
+    "smaclite": smaclite,
+}
 
 
 def published(result: TrainResult) -> dict[str, Any]:

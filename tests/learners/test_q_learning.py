@@ -10,6 +10,7 @@ import pytest
 
 from dgmarl import api
 from dgmarl.envs.base import EnvSpec, View
+from dgmarl.learners import q_learning
 from dgmarl.learners.q_learning import QConfig, QLearner
 from dgmarl.learners.replay import Episodes, add, sample
 from dgmarl.rollout import collect, start_play
@@ -28,8 +29,13 @@ def learner(n_envs: int = 4, **options) -> QLearner:
 
 @cache
 def jitted(q: QLearner):
-    """State at the start, and update, compiled once."""
-    return jax.jit(q.init)(jax.random.key(0)), jax.jit(q.update)
+    """State at the start, and one gradient step, compiled once."""
+    return jax.jit(q.init)(jax.random.key(0)), jax.jit(lambda state, played, count: q.updates(state, alone(played), count))
+
+
+def alone(played: Episodes) -> Episodes:
+    """The only batch of an iteration."""
+    return jax.tree.map(lambda array: jnp.asarray(array)[None], played)
 
 
 def episodes(n_rewards: int = N) -> Episodes:
@@ -70,7 +76,7 @@ def test_targets_are_those_of_the_specification(lambda_):
     for t in reversed(range(T)):
         now = played.reward[t] + (1 - lambda_) * GAMMA * x[t + 1] * (1 - terminal[t])[:, None]
         expected[t] = tail = lambda_ * GAMMA * tail + m[t][:, None] * now
-    found = np.asarray(jax.jit(learner(lambda_=lambda_).targets)(played.reward, x, played))
+    found = np.asarray(jax.jit(learner(lambda_=lambda_).targets)(played.reward, x[1:], played))
     counted = m[:T] == 1
     np.testing.assert_allclose(found[counted], expected[counted], atol=1e-5)
 
@@ -78,7 +84,7 @@ def test_targets_are_those_of_the_specification(lambda_):
 def test_td_lambda_is_the_weighted_sum_of_n_step_returns():
     lambda_, played = 0.6, episodes()
     x = np.random.default_rng(1).normal(size=(T + 1, B, N)).astype(np.float32)
-    found = np.asarray(learner(lambda_=lambda_).targets(played.reward, x, played))
+    found = np.asarray(learner(lambda_=lambda_).targets(played.reward, x[1:], played))
     for b in range(B):
         end = int(played.length[b])
         for t in range(end):
@@ -95,9 +101,9 @@ def test_td_lambda_is_the_weighted_sum_of_n_step_returns():
 def test_lambda_0_takes_one_step_and_looks_no_further():
     played, x = episodes(), np.random.default_rng(1).normal(size=(T + 1, B, N)).astype(np.float32)
     _, terminal = masks(played)
-    found = learner().targets(played.reward, x, played)
+    found = learner().targets(played.reward, x[1:], played)
     np.testing.assert_allclose(found, played.reward + GAMMA * x[1:] * (1 - terminal)[..., None], atol=1e-5)
-    nearly = learner(lambda_=1e-6).targets(played.reward, x, played)
+    nearly = learner(lambda_=1e-6).targets(played.reward, x[1:], played)
     counted = np.arange(T)[:, None] < played.length
     np.testing.assert_allclose(np.asarray(nearly)[counted], np.asarray(found)[counted], atol=1e-4)
 
@@ -114,10 +120,10 @@ def test_the_online_network_chooses_and_the_target_network_values():
     y = played.reward + GAMMA * following[1:] * (1 - terminal)[..., None]
     error = np.take_along_axis(values[:-1], played.action[..., None].astype(int), axis=-1)[..., 0] - y
     counted = np.arange(T)[:, None] < played.length
-    loss, metrics = jax.jit(q.loss)(params, target, played, played.reward)
+    loss, metrics = jax.jit(q.loss)((params, target), played, played.reward)
     np.testing.assert_allclose(loss, (error[counted] ** 2).mean(), rtol=1e-5)
     np.testing.assert_allclose(metrics["td_error"], np.abs(error[counted]).mean(), rtol=1e-5)
-    halved = jax.jit(learner(loss_weight=0.5).loss)(params, target, played, played.reward)[0]
+    halved = jax.jit(learner(loss_weight=0.5).loss)((params, target), played, played.reward)[0]
     np.testing.assert_allclose(halved, loss / 2, rtol=1e-6)
 
 
@@ -157,10 +163,41 @@ def test_rewards_are_standardised_with_padding_up_to_the_longest_episode_or_with
     counted = np.broadcast_to(steps < 5, (T, B)) if padding else steps < played.length
     seen = played.reward[counted]
     expected = (played.reward - seen.mean(axis=0)) / seen.std(axis=0)
-    reward, statistics = q.standardised_reward(jitted(q)[0].statistics, played)
+    reward, statistics = q.standardised_reward(jitted(q)[0].statistics, alone(played))
     assert statistics.mean.shape == ((N,) if credit == "local" else ())
-    np.testing.assert_allclose(reward, expected, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(reward[0], expected, rtol=2e-3, atol=2e-3)
     assert float(statistics.seen) == pytest.approx(counted.sum(), abs=0.01)
+
+
+def test_each_batch_is_standardised_with_those_before_it():
+    q, played = learner(), episodes()
+    second = played._replace(reward=3 * played.reward, length=np.array([2, 4, 1]))
+    both = jax.tree.map(lambda *pair: jnp.stack(pair), played, second)
+    found, after = q.standardised_reward(jitted(q)[0].statistics, both)
+    statistics = jitted(q)[0].statistics
+    for batch, reward in zip((played, second), found, strict=True):
+        expected, statistics = q.standardised_reward(statistics, alone(batch))
+        np.testing.assert_allclose(reward, expected[0], rtol=1e-5)
+    assert same(after, statistics)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**MIXED, "network": "gru", "lambda_": 0.6},
+        {"mixer": "qplex", "credit": "global", "network": "gru", "last_action": True, "target_update": 0.1},
+        {"share_parameters": False},
+    ],
+)
+def test_the_one_pass_of_an_accelerator_computes_the_same(monkeypatch, options):
+    q, played = learner(**options), episodes(n_rewards=1 if "mixer" in options else N)
+    state, two_passes = jitted(q)
+    state = state._replace(target=jax.tree.map(lambda leaf: 0.9 * leaf, state.target))
+    expected = two_passes(state, played, 3)
+    monkeypatch.setattr(q_learning, "launch_bound", lambda: True)
+    found = jax.jit(q.updates)(state, alone(played), 3)
+    for new, old in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-6)
 
 
 def test_a_state_that_is_the_observations_need_not_be_kept():
@@ -171,7 +208,7 @@ def test_a_state_that_is_the_observations_need_not_be_kept():
         q = QLearner(config, replace(spec, state_is_obs=state_is_obs), 4)
         assert (q.start_replay().episodes.state is None) == state_is_obs
         params = jax.jit(q.init)(jax.random.key(0)).params
-        found.append(jax.jit(q.loss)(params, params, played._replace(state=state), played.reward)[0])
+        found.append(jax.jit(q.loss)((params, params), played._replace(state=state), played.reward)[0])
     np.testing.assert_array_equal(*found)
 
 

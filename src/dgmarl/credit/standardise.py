@@ -30,34 +30,42 @@ def initial_statistics(shape: tuple[int, ...] = (), dtype: jnp.dtype | type = jn
 def update_statistics(
     statistics: RunningStatistics, batch: Float[Arrays, "*B N"], valid: Bool[Arrays, "*B"] | None = None
 ) -> RunningStatistics:
-    """The statistics with a batch [..., N] merged in, by the parallel rule of Chan et al.
-
-        delta = batch mean - mean,  n = count + batch count
-        mean += delta * batch count / n
-        variance = (variance * count + batch variance * batch count + delta^2 * count * batch count / n) / n
+    """The statistics with a batch [..., N] merged in.
 
     valid: the steps that count; by default all, padding included, as in the paper's runs. None valid: nothing changes.
     """
-    per_agent = statistics.mean.shape
-    if per_agent not in ((), batch.shape[-1:]):
-        raise ValueError(
-            f"statistics of shape {per_agent} fit neither one scalar nor the {batch.shape[-1]} agents of the batch"
-        )
+    return merge(statistics, statistics_of(batch, valid, statistics.mean.shape))
+
+
+def statistics_of(
+    batch: Float[Arrays, "*B N"], valid: Bool[Arrays, "*B"] | None = None, shape: tuple[int, ...] = ()
+) -> RunningStatistics:
+    """Of the valid steps of one batch [..., N] alone. shape: () for one scalar, (N,) for one per agent."""
+    if shape not in ((), batch.shape[-1:]):
+        raise ValueError(f"statistics of shape {shape} fit neither one scalar nor the {batch.shape[-1]} agents of the batch")
     if valid is not None and (valid.dtype != jnp.bool_ or valid.shape != batch.shape[:-1]):
         raise ValueError(f"valid must be Boolean of shape {batch.shape[:-1]}, got {valid.dtype} {valid.shape}")
     counted = jnp.ones(batch.shape, bool) if valid is None else jnp.broadcast_to(valid[..., None], batch.shape)
-    axes = tuple(range(batch.ndim - len(per_agent)))
-    mean, variance, count = statistics
+    axes = tuple(range(batch.ndim - len(shape)))
     # With one statistic per agent every column counts the same steps, so one count serves all.
-    batch_count = jnp.max(jnp.sum(counted, axis=axes)).astype(mean.dtype)
-    batch_mean = jnp.mean(batch, axis=axes, where=counted)
-    batch_variance = jnp.var(batch, axis=axes, where=counted)
-    total = count + batch_count
-    delta = batch_mean - mean
-    squares = variance * count + batch_variance * batch_count + delta**2 * count * batch_count / total
-    merged = RunningStatistics(mean + delta * batch_count / total, squares / total, total)
-    some = batch_count > 0
-    return RunningStatistics(*(jnp.where(some, new, old) for new, old in zip(merged, statistics, strict=True)))
+    count = jnp.max(jnp.sum(counted, axis=axes))
+    mean, variance = jnp.mean(batch, axis=axes, where=counted), jnp.var(batch, axis=axes, where=counted)
+    return RunningStatistics(mean, variance, count.astype(mean.dtype))
+
+
+def merge(statistics: RunningStatistics, batch: RunningStatistics) -> RunningStatistics:
+    """The statistics of what two were of, by the parallel rule of Chan et al.; the first where the second saw nothing.
+
+    delta = batch mean - mean,  n = count + batch count
+    mean += delta * batch count / n
+    variance = (variance * count + batch variance * batch count + delta^2 * count * batch count / n) / n
+    """
+    mean, variance, count = statistics
+    total = count + batch.seen
+    delta = batch.mean - mean
+    squares = variance * count + batch.variance * batch.seen + delta**2 * count * batch.seen / total
+    merged = RunningStatistics(mean + delta * batch.seen / total, squares / total, total)
+    return RunningStatistics(*(jnp.where(batch.seen > 0, new, old) for new, old in zip(merged, statistics, strict=True)))
 
 
 def standardise(statistics: RunningStatistics, values: Float[Arrays, "*B N"]) -> Float[Array, "*B N"]:

@@ -6,6 +6,7 @@ TD(lambda) targets. The defaults are EPyMARL's; the tuned numbers of EPyMARL for
 presets in `dgmarl.settings`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -13,10 +14,12 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.credit.gae import gae, td_errors
-from dgmarl.credit.standardise import RunningStatistics, initial_statistics, standardise, update_statistics
+from dgmarl.credit.gae import discounted_sums
+from dgmarl.credit.standardise import RunningStatistics, initial_statistics, merge, standardise, statistics_of
+from dgmarl.device import launch_bound, unroll
 from dgmarl.envs.base import EnvSpec, View
 from dgmarl.errors import UsageError
 from dgmarl.learners.base import require, taken
@@ -107,9 +110,9 @@ class QConfig:
 class QState(NamedTuple):
     """All that learning changes, but for the replay, which is kept beside it."""
 
-    params: dict[str, Any]
+    params: Any
     """`agent` and `mixer`."""
-    target: dict[str, Any]
+    target: Any
     """The same a while ago: what the targets are made with."""
     optimiser: Any
     statistics: RunningStatistics
@@ -131,6 +134,10 @@ class QMemory(NamedTuple):
     """The one before."""
 
 
+Networks = tuple[Any, Any] | dict[str, Any]
+"""Parameters of the online and of the target network: apart, or stacked along a first axis."""
+
+
 class QLearner:
     """The learner: `init`, `behaviour`, `act`, `learn`."""
 
@@ -139,9 +146,7 @@ class QLearner:
         seen = spec.obs_size + spec.n_actions * config.last_action
         self.agent = Policy(replace(spec, obs_size=seen), config.hidden, config.network == "gru", config.share_parameters)
         self.mixer = Mixer(spec, config.mixer, config.mixer_embedding, config.mixer_hidden, config.mixer_heads)
-        # Flattened to one vector: a few operations per update instead of a few per layer.
-        rule = optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(config.learning_rate))
-        self.optimiser = optax.flatten(rule)
+        self.optimiser = optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(config.learning_rate))
         self.n_updates = n_envs // config.episodes_per_update
         self._per_agent = (spec.n_agents,) if config.credit == "local" else ()
 
@@ -150,7 +155,8 @@ class QLearner:
         agent_key, mixer_key = jax.random.split(key)
         params = {"agent": self.agent.init(agent_key), "mixer": self.mixer.init(mixer_key)}
         statistics = initial_statistics(self._per_agent)
-        return QState(params, params, self.optimiser.init(params), statistics, jnp.int32(0), jnp.int32(0))
+        optimiser = self.optimiser.init(ravel_pytree(params)[0])
+        return QState(params, params, optimiser, statistics, jnp.int32(0), jnp.int32(0))
 
     def start_replay(self) -> Replay:
         """A replay without episodes."""
@@ -200,44 +206,76 @@ class QLearner:
         graph: not looked at; these methods decompose a value, not the credit.
         """
         batches = sample(replay, key, self.n_updates, self.config.batch_size)
-        new, metrics = jax.lax.scan(partial(self.update, episodes_played=replay.added), state, batches)
+        new, metrics = self.updates(state, batches, replay.added)
         enough = replay.added >= self.config.batch_size
         new, metrics = jax.tree.map(lambda new, old: jnp.where(enough, new, old), (new, metrics), (state, _zeros(metrics)))
         return new, {name: values.mean() for name, values in metrics.items()}
 
-    def update(self, state: QState, episodes: Episodes, episodes_played: Int[Array, ""]) -> tuple[QState, dict[str, Array]]:
-        """One gradient step on `[T, B, ...]` episodes, then the target network follows."""
-        reward, statistics = self.standardised_reward(state.statistics, episodes)
-        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state.target, episodes, reward)
+    def updates(self, state: QState, batches: Episodes, episodes_played: Int[Array, ""]) -> tuple[QState, dict[str, Array]]:
+        """A gradient step on each of U batches, `[U, T, B, ...]`; the target network follows each. Metrics are `[U]`.
+
+        On the way, parameters are one vector: a few operations per step instead of a few per layer.
+        """
+        reward, statistics = self.standardised_reward(state.statistics, batches)
+        (params, as_tree), (target, _) = ravel_pytree(state.params), ravel_pytree(state.target)
+        start = state._replace(params=params, target=target, statistics=statistics)
+        new, metrics = jax.lax.scan(partial(self._update, as_tree, episodes_played), start, (batches, reward))
+        return new._replace(params=as_tree(new.params), target=as_tree(new.target)), metrics
+
+    def _update(
+        self, as_tree: Callable[[Array], Any], episodes_played: Int[Array, ""], state: QState, batch: tuple[Episodes, Array]
+    ) -> tuple[QState, dict[str, Array]]:
+        """One gradient step, with the parameters of `state` as vectors."""
+
+        def loss(params: Array) -> tuple[Array, dict[str, Array]]:
+            if launch_bound():
+                return self.loss(jax.vmap(as_tree)(jnp.stack([params, state.target])), *batch)
+            return self.loss((as_tree(params), as_tree(state.target)), *batch)
+
+        gradient, metrics = jax.grad(loss, has_aux=True)(state.params)
         change, optimiser = self.optimiser.update(gradient, state.optimiser, state.params)
         params: Any = optax.apply_updates(state.params, change)
         updates = state.updates + 1
         clock = updates if self.config.target_unit == "updates" else episodes_played
         target, copied_at = self.followed(state, params, clock)
-        return QState(params, target, optimiser, statistics, updates, copied_at), metrics
+        return QState(params, target, optimiser, state.statistics, updates, copied_at), metrics
 
     def standardised_reward(
-        self, statistics: RunningStatistics, episodes: Episodes
-    ) -> tuple[Float[Array, "T B K"], RunningStatistics]:
-        """The rewards that values are learned from, and the statistics with this batch in them."""
+        self, statistics: RunningStatistics, batches: Episodes
+    ) -> tuple[Float[Array, "U T B K"], RunningStatistics]:
+        """The rewards that values are learned from, each batch by the statistics up to it, and the statistics after all.
+
+        What a batch adds to the statistics does not depend on those before: one pass for all of them.
+        """
         if not self.config.standardise_reward:
-            return episodes.reward, statistics
-        length = episodes.length.max(keepdims=True) if self.config.standardise_padding else episodes.length
-        statistics = update_statistics(
-            statistics, episodes.reward, self._before(jnp.broadcast_to(length, episodes.length.shape))
-        )
-        return standardise(statistics, episodes.reward), statistics
+            return batches.reward, statistics
+        length = batches.length.max(axis=-1, keepdims=True) if self.config.standardise_padding else batches.length
+        counted = jax.vmap(self._before)(jnp.broadcast_to(length, batches.length.shape))
+        of_batches = jax.vmap(partial(statistics_of, shape=self._per_agent))(batches.reward, counted)
+
+        def add(so_far: RunningStatistics, of_batch: RunningStatistics) -> tuple[RunningStatistics, RunningStatistics]:
+            merged = merge(so_far, of_batch)
+            return merged, merged
+
+        statistics, after_each = jax.lax.scan(add, statistics, of_batches, unroll=unroll())
+        return jax.vmap(standardise)(after_each, batches.reward), statistics
 
     def loss(
-        self, params: dict[str, Any], target: dict[str, Any], episodes: Episodes, reward: Float[Array, "T B K"]
+        self, networks: Networks, episodes: Episodes, reward: Float[Array, "T B K"]
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
         """Mean over real steps (and agents, for IQL) of (Q - y)^2, with y from `targets`."""
-        values, old_values, state = self.values(params, episodes), self.values(target, episodes), self._states(episodes)
-        best = _best_actions(jax.lax.stop_gradient(values), episodes.avail)
-        following = self.mixer(target["mixer"], taken(old_values, best), _highest(old_values, episodes.avail), best, state)
+        values, old_values = of_both(partial(self.values, episodes=episodes), networks)
+        action, best = episodes.action.astype(jnp.int32), _best_actions(values, episodes.avail)[1:]
+        now, then, state = values[:-1], old_values[1:], self._states(episodes)
+        predicted, following = of_both(
+            lambda params, *inputs: self.mixer(params["mixer"], *inputs),
+            networks,
+            (taken(now, action), taken(then, best)),
+            (_highest(now, episodes.avail[:-1]), _highest(then, episodes.avail[1:])),
+            (action, best),
+            (state[:-1], state[1:]),
+        )
         y = jax.lax.stop_gradient(self.targets(reward, following, episodes))
-        action, values, avail = episodes.action.astype(jnp.int32), values[:-1], episodes.avail[:-1]
-        predicted = self.mixer(params["mixer"], taken(values, action), _highest(values, avail), action, state[:-1])
         mask = jnp.broadcast_to(self._before(episodes.length)[..., None], predicted.shape)
         mean = partial(jnp.mean, where=mask)
         error = predicted - y
@@ -255,23 +293,24 @@ class QLearner:
         return self.agent.outputs(params["agent"], self.agent.memory(n_episodes), seen, starts)[1]
 
     def targets(
-        self, reward: Float[Array, "T B K"], following: Float[Array, "T+1 B K"], episodes: Episodes
+        self, reward: Float[Array, "T B K"], following: Float[Array, "T B K"], episodes: Episodes
     ) -> Float[Array, "T B K"]:
-        """What Q is to become, with x_t the target network's value of the best actions at t:
+        """What Q is to become, with x_{t+1} the target network's value of the best actions at the view after step t:
 
             y_t = r_t + gamma (1 - terminal_t) ((1 - lambda) x_{t+1} + lambda y_{t+1}),   y = x after the last step
 
-        which is the advantage of GAE on x, plus x. Nothing after the end of an episode reaches back into it.
+        Nothing after the end of an episode reaches back into it.
         """
-        config, now, then = self.config, following[:-1], following[1:]
-        reward = jnp.broadcast_to(reward, now.shape)
+        gamma, lambda_ = self.config.gamma, self.config.lambda_
         last = jnp.arange(len(reward))[:, None] == episodes.length - 1
-        bootstrap = ~(last & episodes.terminated)
-        if config.lambda_ == 0:
-            return now + td_errors(reward, now, then, bootstrap, config.gamma)
-        return now + gae(reward, now, then, bootstrap, ~last, config.gamma, config.lambda_)
+        terminal = last & episodes.terminated
+        following = gamma * jnp.where(terminal[..., None], 0, following)
+        if lambda_ == 0:
+            return reward + following
+        one_step = reward + jnp.where(last[..., None], 1, 1 - lambda_) * following
+        return discounted_sums(one_step, ~last, gamma * lambda_)
 
-    def followed(self, state: QState, params: dict[str, Any], clock: Int[Array, ""]) -> tuple[dict[str, Any], Int[Array, ""]]:
+    def followed(self, state: QState, params: Any, clock: Int[Array, ""]) -> tuple[Any, Int[Array, ""]]:
         """The target network after a step, and when it was last copied."""
         share = self.config.target_update
         if share <= 1:
@@ -295,6 +334,20 @@ class QLearner:
 
     def _before(self, length: Int[Array, "B"]) -> Bool[Array, "T B"]:
         return jnp.arange(self.spec.horizon)[:, None] < length
+
+
+def of_both(
+    apply: Callable[..., Array], networks: Networks, *inputs: tuple[Array, Array]
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """`apply` of the online network and its inputs, and of the target network and its own.
+
+    Networks that are stacked take one pass: half the launches. Apart, the target network's gradient is not computed in vain.
+    """
+    if isinstance(networks, tuple):
+        online, target = map(apply, networks, *inputs)
+        return online, target
+    both = jax.vmap(apply)(networks, *map(jnp.stack, inputs))
+    return both[0], both[1]
 
 
 def _best_actions(values: Float[Array, "*B A"], avail: Bool[Array, "*B A"]) -> Int[Array, "*B"]:

@@ -78,9 +78,13 @@ def add(replay: Replay, batch: Batch, where: Bool[Array, ""]) -> Replay:
     capacity, n_new = ring.length.shape[0], new.length.shape[0]
     if n_new > capacity:
         raise ValueError(f"{n_new} episodes at once do not fit into a ring of {capacity}")
-    # A slot past the end is dropped: so nothing is written where nothing shall be.
-    slots = jnp.where(where, (replay.added + jnp.arange(n_new)) % capacity, capacity)
-    put = lambda ring, new: ring.at[slots].set(_time_second(new).astype(ring.dtype), mode="drop")  # noqa: E731
+    # A slot past the end is dropped: so nothing is written where nothing shall be. No two are equal, and saying so spares an
+    # accelerator atomic writes, or one at a time where it shall be deterministic.
+    slots = jnp.where(where, (replay.added + jnp.arange(n_new)) % capacity, capacity + jnp.arange(n_new))
+
+    def put(ring: Array, new: Array) -> Array:
+        return ring.at[slots].set(_time_second(new).astype(ring.dtype), mode="drop", unique_indices=True)
+
     return Replay(jax.tree.map(put, ring, new), replay.added + jnp.where(where, n_new, 0))
 
 

@@ -405,3 +405,7 @@ def test_the_picture_shows_units_targets_and_arrows():
     assert "step 6 of 150" in root.attrib["aria-label"]
     assert 'class="dependence"' in picture
     assert picture.count('stroke-dasharray="2 4"') == int(state.in_play.sum())
+    assert picture.count("<title>") == int(state.in_play.sum())
+    assert "<title>agent 0: medivac, " in picture
+    gone = state._replace(in_play=state.in_play & (np.arange(len(state.in_play)) < 4))
+    assert "victory" in env.draw(gone)

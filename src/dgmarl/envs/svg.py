@@ -46,6 +46,11 @@ def text(x: float, y: float, content: object, size: float = 12, fill: str = "#22
     )
 
 
+def titled(shapes: str, title: object) -> str:
+    """Shapes that say what they are when pointed at."""
+    return f"<g><title>{escape(str(title))}</title>{shapes}</g>"
+
+
 def arrow(start: tuple[float, float], end: tuple[float, float], gap: float, colour: str = ARROW_COLOUR) -> str:
     """A slightly bent arrow that keeps `gap` from both ends, so that j→i and i→j do not cover each other."""
     p, q = np.asarray(start, float), np.asarray(end, float)

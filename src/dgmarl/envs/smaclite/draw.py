@@ -18,24 +18,28 @@ GROUND, ROCK, ENEMY, FALLEN = "#F3F1EA", "#C9C2B4", "#4A4A4A", "#B5AFA3"
 def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = None) -> str:
     """Allies as numbered discs in their colours, enemies as dark ones, each with its weapon's range, a bar of what is left of
     hit points and shield, and a line to its target; crosses where units fell; an arrow from source to target per edge of
-    `graph`."""
+    `graph`. Who points at a unit reads what it is."""
     state = jax.tree.map(np.asarray, state)
     frame = _Frame(roster)
     centres = frame.pixels(np.asarray(state.position))
-    standing = [unit for unit in range(roster.n_units) if state.in_play[unit]]
+    # Small discs over large ones, so that none is hidden in a crowd.
+    standing = sorted(np.flatnonzero(state.in_play).tolist(), key=lambda unit: -roster.radius[unit])
     shapes = [
         *_field(roster, frame),
         *(_cross(*centres[unit]) for unit in range(roster.n_units) if not state.in_play[unit]),
         *(_range(roster, unit, centres) for unit in standing),
         *(_target(roster, int(state.target[unit]), unit, centres) for unit in standing if state.target[unit] >= 0),
-        *(_unit(roster, unit, *centres[unit]) for unit in standing),
+        *(svg.titled(_unit(roster, unit, *centres[unit]), _told(roster, state, unit)) for unit in standing),
         *(_bars(roster, state, unit, *centres[unit]) for unit in standing),
         *svg.dependence_arrows(graph, centres[: roster.n_allies], gap=CELL * 0.5),
         svg.rect(0, frame.height, frame.width, FOOT, "#FFFFFF"),
     ]
     n = roster.n_allies
     left = f"allies {int(state.in_play[:n].sum())} of {n} · enemies {int(state.in_play[n:].sum())} of {roster.n_enemies}"
-    caption = f"step {int(state.time)} of {config.horizon} · {left}"
+    end = (
+        "" if state.in_play[:n].any() and state.in_play[n:].any() else " · defeat" if state.in_play[n:].any() else " · victory"
+    )
+    caption = f"step {int(state.time)} of {config.horizon} · {left}{end}"
     shapes.append(svg.text(frame.width / 2, frame.height + FOOT / 2, caption, size=13, fill="#555"))
     return svg.picture(frame.width, frame.height + FOOT, shapes, f"SMAClite {roster.name}, {caption}")
 
@@ -96,6 +100,16 @@ def _unit(roster: Roster, unit: int, x: float, y: float) -> str:
     disc = svg.circle(x, y, radius, _colour(roster, unit), stroke="#FFFFFF", stroke_width=1.2, fill_opacity=0.92, **ring)
     label = str(unit) if unit < roster.n_allies else roster.type_names[unit][0] + roster.type_names[unit][-1]
     return disc + svg.text(x, y + 0.5, label, size=radius * 1.05, fill="#FFFFFF", font_weight="bold")
+
+
+def _told(roster: Roster, state: State, unit: int) -> str:
+    """What it is and what is left of it."""
+    n = roster.n_allies
+    who = f"agent {unit}" if unit < n else f"enemy {unit - n}"
+    left = [f"{state.hp[unit]:.0f} of {roster.max_hp[unit]:.0f} hit points"]
+    left += [f"shield {state.shield[unit]:.0f}"] if roster.max_shield[unit] else []
+    left += [f"energy {state.energy[unit]:.0f}"] if roster.is_healer[unit] else []
+    return f"{who}: {roster.type_names[unit].replace('_', ' ')}, {', '.join(left)}"
 
 
 def _bars(roster: Roster, state: State, unit: int, x: float, y: float) -> str:

@@ -93,9 +93,10 @@ def _squared_distance(start: Vector, along: Vector) -> Array:
 
 
 def _wall_line(a: Vector, b: Vector, along: Vector, me: Body) -> Lines:
-    """The line of the wall from a along `along` to b, both seen from the unit; not valid where the wall's neighbours take care of it.
+    """The line of the wall from a to b, seen from the unit; not valid where the wall's neighbours take care of it.
 
-    Walls are sides of rectangles, so the wall that ends at a comes from the right, the one that starts at b goes to the left.
+    along: from a to b, exactly. Walls are sides of rectangles, so the wall that ends at a comes from the right, the one that
+    starts at b goes to the left.
     """
     radius, velocity = me.radius, me.velocity
     squared_radius = radius**2

@@ -24,7 +24,7 @@ from rich.progress import track
 from rich.table import Table
 
 from dgmarl.settings import MIXERS, resolve
-from dgmarl.training import Trainer
+from dgmarl.training import Trainer, for_seeds
 
 ORIGINAL_STEPS_PER_S, ORIGINAL_VALUE_BASED = 2080, 538
 ROWS = (
@@ -49,7 +49,7 @@ def prepare(
     state = jax.jit(jax.vmap(trainer.init))(jax.vmap(jax.random.key)(jnp.arange(seeds)))
 
     def lap(state: Any) -> Any:
-        return jax.lax.fori_loop(0, iterations, lambda _, state: jax.vmap(trainer.iterate)(state)[0], state)
+        return jax.lax.fori_loop(0, iterations, lambda _, state: for_seeds(trainer.iterate, seeds)(state)[0], state)
 
     began = time.perf_counter()
     return jax.jit(lap, donate_argnums=0).lower(state).compile(), state, time.perf_counter() - began

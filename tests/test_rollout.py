@@ -7,7 +7,16 @@ import pytest
 
 from dgmarl import make_env
 from dgmarl.envs.base import View
-from dgmarl.rollout import act_randomly, evaluate, random_actions, record_episodes, reset_where, step_and_reset
+from dgmarl.rollout import (
+    act_randomly,
+    collect,
+    evaluate,
+    random_actions,
+    record_episodes,
+    reset_where,
+    start_play,
+    step_and_reset,
+)
 from tests.tiny import Gift
 
 
@@ -67,6 +76,51 @@ def test_recorded_episodes_stand_still_after_their_end():
     assert bool(recording.terminated.all())
     short = record_episodes(make_env("star-spread/2", horizon=7), act_randomly, jax.random.key(0), 2)
     np.testing.assert_array_equal(short.last_state.time, 7)
+
+
+class Clockwork(Gift):
+    """An episode of so many steps as the first random number says; says in its view how many it has had."""
+
+    def __init__(self, longest: int):
+        super().__init__(horizon=100)
+        self.longest = longest
+
+    def reset(self, key):
+        state, _ = super().reset(key)
+        state = state._replace(given=jax.random.randint(key, (), 1, self.longest + 1))
+        return state, self._view(state)
+
+    def step(self, key, state, action):
+        after, _, outcome = super().step(key, state, action)
+        after = after._replace(given=state.given)
+        return after, self._view(after), outcome._replace(terminated=after.time >= after.given, info={"time": after.time})
+
+
+@pytest.mark.parametrize("longest", [25, 26, 60])
+def test_long_episodes_are_played_until_all_have_ended_and_stand_still_from_there(longest):
+    env, calls = Clockwork(longest), []
+
+    def act(key, view, memory, starts):
+        jax.debug.callback(lambda: calls.append(1))
+        return act_randomly(key, view, memory, starts)
+
+    def play(key):
+        start = start_play(env, key, None, 8)
+        start = start._replace(state=start.state._replace(given=start.state.given.at[0].set(longest)))
+        return collect(env, act, start, key, 100, frozenset({"states"}), reset=False)
+
+    last, batch = jax.jit(jax.vmap(play))(jax.random.split(jax.random.key(0), 3))
+    jax.effects_barrier()
+    assert len(calls) == -(-longest // 25) * 25
+    length = np.asarray(last.state.given)
+    assert (length.max(axis=1) == longest).all()
+    assert length.min() < longest
+    np.testing.assert_array_equal(batch.valid.sum(axis=1), length)
+    np.testing.assert_array_equal(last.state.time, length)
+    steps = np.minimum(np.arange(101)[None, :, None], length[:, None])
+    np.testing.assert_array_equal(batch.extras["states"].time, steps[:, :-1])
+    np.testing.assert_allclose(batch.view.state[..., 0] * 100, steps[:, :-1], rtol=1e-6)
+    np.testing.assert_allclose(batch.next_view.state[..., 0] * 100, steps[:, 1:], rtol=1e-6)
 
 
 class Counting(Gift):

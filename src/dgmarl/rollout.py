@@ -23,6 +23,8 @@ probabilities, and the memory after."""
 RECORDABLE = ("keys", "local", "oracle", "states")
 """What a graph source may need beyond the ordinary batch: step keys, local states before and after each step, oracle graphs,
 environment states."""
+STEPS_AT_ONCE = 25
+"""Long episodes are played so many steps at a time, until all have ended."""
 
 
 class Play(NamedTuple):
@@ -78,6 +80,9 @@ def collect(
 ) -> tuple[Play, Batch]:
     """Play on for `length` steps. With `reset`, a new episode follows an ended one; without, it stands still, not valid."""
 
+    def recorded(play: Play) -> Play:
+        return play._replace(state=play.state if needs & {"oracle", "states"} else None, memory=None)
+
     def one_step(carry: tuple[Play, Bool[Array, "B"]], keys_of_step: PRNGKeyArray) -> tuple[Any, Any]:
         play, running = carry
         act_key, step_key, reset_key = keys_of_step
@@ -92,12 +97,18 @@ def collect(
         else:
             state, view = _where(running, (state, next_view), (play.state, play.view))
             running = running & ~done
-        record = (play, next_view, action, log_prob, outcome.reward, terminated, truncated, keys, local)
+        after = next_view if reset else None  # else the view of the next step, and never asked for
+        keys = keys if "keys" in needs else None
+        record = (recorded(play), after, action, log_prob, outcome.reward, terminated, truncated, keys, local)
         return (Play(state, view, memory, done), running), record
 
-    carry = (play, jnp.ones(play.starts.shape, bool))
-    (last, _), steps = jax.lax.scan(one_step, carry, jax.random.split(key, (length, 3)), unroll=unroll())
-    # What nobody asks for below is never stored: the compiler drops outputs of the scan that are not used.
+    carry, keys = (play, jnp.ones(play.starts.shape, bool)), jax.random.split(key, (length, 3))
+    chunk = next(n for n in range(STEPS_AT_ONCE, 0, -1) if length % n == 0)
+    if reset or length <= 2 * STEPS_AT_ONCE or chunk < 10:
+        (last, _), steps = jax.lax.scan(one_step, carry, keys, unroll=unroll())
+    else:
+        (last, _), steps, played = _scan_while(lambda carry: carry[1], one_step, carry, keys, chunk)
+        steps = (_where(jnp.arange(length) >= played, recorded(last), steps[0]), *steps[1:])  # who has ended stands still
     plays, next_view, action, log_prob, reward, terminated, truncated, keys, local = steps
     valid = jnp.ones_like(terminated)
     if not reset:
@@ -116,6 +127,41 @@ def collect(
     last_view = None if reset else last.view
     masks = (terminated, truncated, valid, plays.starts)
     return last, Batch(plays.view, next_view, action, log_prob, reward, *masks, play.memory, extras, last_view)
+
+
+def _scan_while(
+    goes_on: Callable[[Any], Array], one_step: Callable, carry: Any, inputs: Array, chunk: int
+) -> tuple[Any, Any, Int[Array, ""]]:
+    """`lax.scan`, `chunk` steps at a time while anybody goes on; also the number of steps. Outputs of steps left out are 0."""
+    n_chunks = inputs.shape[0] // chunk
+    chunks = inputs.reshape(n_chunks, chunk, *inputs.shape[1:])
+
+    def next_chunk(state: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
+        number, carry, outputs = state
+        carry, new = jax.lax.scan(one_step, carry, chunks[number], unroll=unroll())
+        return number + 1, carry, jax.tree.map(lambda all_, part: all_.at[number].set(part), outputs, new)
+
+    def unfinished(state: tuple[Array, Any, Any]) -> Bool[Array, ""]:
+        return (state[0] < n_chunks) & anywhere(goes_on(state[1]))
+
+    shapes = jax.eval_shape(lambda carry: jax.lax.scan(one_step, carry, chunks[0])[1], carry)
+    nothing = jax.tree.map(lambda shape: jnp.zeros((n_chunks, *shape.shape), shape.dtype), shapes)
+    number, carry, outputs = jax.lax.while_loop(unfinished, next_chunk, (jnp.int32(0), carry, nothing))
+    return carry, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs), number * chunk
+
+
+@jax.custom_batching.custom_vmap
+def anywhere(flags: Bool[Array, "..."]) -> Bool[Array, ""]:
+    """Whether a flag is up in any seed or lane, however many `vmap` runs side by side.
+
+    A loop whose condition differs between lanes would copy, in each trip, all that the finished ones carry.
+    """
+    return flags.any()
+
+
+@anywhere.def_vmap
+def _(axis_size: int, in_batched: list[bool], flags: Bool[Array, "..."]) -> tuple[Bool[Array, ""], bool]:
+    return anywhere(flags), False
 
 
 class Evaluation(NamedTuple):

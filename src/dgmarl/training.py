@@ -7,6 +7,7 @@ had its steps, and hands what comes back to the run folder and the display. All 
 """
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -199,7 +200,7 @@ def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = 
         if not recorder.wants_more():
             return recorder.result(state)
         began = time.perf_counter()
-        advance = jax.jit(jax.vmap(trainer.advance, in_axes=(0, None)), donate_argnums=0).lower(state, 1).compile()
+        advance = jax.jit(for_seeds(trainer.advance, config.seeds), donate_argnums=0).lower(state, 1).compile()
         recorder.compiled(time.perf_counter() - began)
         while recorder.wants_more():
             n_iterations = trainer.iterations_between_evaluations if recorder.steps else 1
@@ -213,6 +214,21 @@ def start_seeds(trainer: Trainer, config: TrainConfig) -> TrainState:
     """All seeds of a run before their first step."""
     keys = jax.vmap(jax.random.key)(config.seed + jnp.arange(config.seeds))
     return jax.jit(jax.vmap(trainer.init))(keys)
+
+
+def for_seeds(function: Callable[..., Any], n_seeds: int) -> Callable[..., Any]:
+    """`function` of one seed's state (and of what is common to all) for all seeds side by side.
+
+    A single seed goes without the axis of seeds: matrix products with a batch axis of 1 cost a CPU 12 % of its speed.
+    """
+
+    def of_all(state: Any, *common: Any) -> Any:
+        if n_seeds > 1:
+            return jax.vmap(function, in_axes=(0, *(None for _ in common)))(state, *common)
+        result = function(jax.tree.map(lambda leaf: leaf[0], state), *common)
+        return jax.tree.map(lambda leaf: leaf[None], result)
+
+    return of_all
 
 
 def _start_from(params: Any, state: TrainState) -> TrainState:

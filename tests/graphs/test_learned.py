@@ -108,6 +108,14 @@ def test_transpose_gives_the_orientation_of_the_original_code(gift):
     assert not graph[..., 0, 1].any()
 
 
+def test_entropies_of_unrelated_steps_are_as_low_so_no_permutation_test_can_set_the_threshold(gift):
+    source, gstate, batch, _ = gift
+    other = jax.random.permutation(KEY, N_ENVS)
+    shuffled = batch._replace(view=batch.view, next_view=jax.tree.map(lambda leaf: leaf[:, other], batch.next_view))
+    same = source.infer(gstate, shuffled, KEY) == source.infer(gstate, batch, KEY)
+    assert same.all(), "a model's entropy says how sure it is, not whether it is right"
+
+
 def test_threshold_zero_leaves_only_self_loops(gift):
     source, gstate, batch, _ = gift
     graph = LearnedSource(replace(source.config, threshold=0.0), Gift(), source.rows).infer(gstate, batch, KEY)

@@ -184,6 +184,22 @@ def test_a_complete_graph_has_the_gradient_of_everybodys_advantage_summed():
     np.testing.assert_allclose(found.target, own + value, atol=1e-5)
 
 
+def test_edges_of_less_strength_lie_between_no_edges_and_whole_ones():
+    batch, _ = padded_episodes(np.random.default_rng(3))
+    graph = np.ones((T, B, N, N), bool)
+
+    def advantage(**options):
+        state, samples, _ = jitted(learner(credit="graph", weighted=False, **options))
+        return np.asarray(samples(state, batch, graph).advantage)
+
+    none, half, nearly, whole = (advantage(edge_strength=strength) for strength in (0.0, 0.5, 1 - 1e-6, 1.0))
+    state, samples, _ = jitted(learner())
+    np.testing.assert_allclose(none, samples(state, batch).advantage, atol=1e-5)
+    np.testing.assert_allclose(nearly, whole, atol=1e-4)
+    # Everybody meets everybody at once, so every path's strongest part is one edge.
+    np.testing.assert_allclose(half, (none + whole) / 2, atol=1e-5)
+
+
 def test_global_credit_pays_the_sum_to_everybody():
     batch, _ = padded_episodes(np.random.default_rng(0))
     state, samples, _ = jitted(learner(credit="global"))

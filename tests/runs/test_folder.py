@@ -74,7 +74,7 @@ def test_a_second_writer_is_refused_while_the_first_is_at_work(finished, copy):
     before = digest(copy)
     second = ["-c", "import sys; from dgmarl.cli import main; main(['train', '--resume', sys.argv[1]])", str(copy)]
     with RunFolder(copy).lock():
-        refused = subprocess.run([sys.executable, *second], capture_output=True, text=True, check=False)
+        refused = by_itself([sys.executable, *second])
         assert refused.returncode == 2
         assert "another process" in refused.stderr
         assert len(refused.stderr.strip().splitlines()) == 1
@@ -115,7 +115,13 @@ main(["train", *sys.argv[2:]])
 
 def train_on_a_full_disk(limit: int, *arguments: object) -> subprocess.CompletedProcess:
     command = [sys.executable, "-c", LIMITED, str(limit), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return by_itself(command)
+
+
+def by_itself(command: list[str]) -> subprocess.CompletedProcess:
+    """Without the compiled programs that tests share, which may be full or just being written, and say so on stderr."""
+    alone = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
 
 
 @pytest.mark.parametrize("limit", [20_000, 60_000])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmarl.config import did_you_mean, override
+from dgmarl.device import keep_loops_on_gpu
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
 
@@ -58,6 +59,7 @@ def _make_star_spread(text: str, options: dict[str, Any]) -> Environment:
 def _make_smaclite(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.smaclite import Smaclite, SmacliteConfig, find_scenario
 
+    keep_loops_on_gpu()
     return Smaclite(find_scenario(text), override(SmacliteConfig(), options))
 
 

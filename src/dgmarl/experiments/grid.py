@@ -103,6 +103,18 @@ def _named(family: str, scenario: str, method: str, graph: str = "", preset: Pre
 _foraging = partial(_named, "lbf")
 
 
+MODEL_LEVERS: tuple[dict[str, Any], ...] = (
+    {"graph_model.gradient_steps": 4},
+    {"graph_model.gradient_steps": 4, "graph_model.replay": 8},
+    {"graph_model.warm_up": 500},
+    {"graph_model.mask_unavailable": True},
+    {"graph_model.condition_on_action": True},
+    {"graph_model.encoder": False},
+    {"graph_model.multi_head": True},
+)
+"""One change of the learned graph's models each."""
+
+
 def lbf_levers(seeds: int = 5, steps: int = 3_000_000) -> list[Cell]:
     """What might help a graph where local reward learns faster (15x15-3p-4f), and must not hurt where it fails (8x8)."""
     levers: list[tuple[str, dict[str, Any]]] = [("local", {}), ("global", {})]
@@ -117,6 +129,8 @@ def lbf_levers(seeds: int = 5, steps: int = 3_000_000) -> list[Cell]:
         for threshold in (0.9, 0.7):
             for weights in ({}, _weights(False, 0.3), _weights(False, 0.2)):
                 levers += [("learned", {"graph_model.threshold": threshold, **model, **weights})]
+    levers += [("oracle", {"learner.weighted": False, "learner.edge_strength": strength}) for strength in (0.5, 0.2)]
+    levers += [("learned", {**_weights(False, 0.3), **model}) for model in MODEL_LEVERS]
     of_scenario = {"15x15-3p-4f": steps, "8x8-2p-4f-coop": steps * 2 // 3}
     return [_lever(scenario, *lever, seeds, steps) for scenario, steps in of_scenario.items() for lever in levers]
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.credit.cross_weight import CrossMoments, best_cross_weight, initial_moments, updated_moments
 from dgmarl.credit.gae import gae
-from dgmarl.credit.graph_gae import Form, graph_gae
+from dgmarl.credit.graph_gae import Form, graph_gae, soft_graph_gae
 from dgmarl.credit.standardise import RunningStatistics, initial_statistics, standardise, update_statistics
 from dgmarl.device import unroll
 from dgmarl.envs.base import EnvSpec, View
@@ -68,6 +68,8 @@ class PPOConfig:
     """Weight of other agents' rewards in graph credit; 1: the paper's."""
     adapt_cross_weight: bool = False
     """Multiply that weight by one from 0.2 to 1 that makes the gradient's direction surest (`credit.cross_weight`)."""
+    edge_strength: float = 1.0
+    """Strength of an edge between two agents, multiplied along a path; 1: whoever is reached counts in full (the paper's)."""
     form: Form = "td"
     """Credit for others: TD errors from the meeting time on (Algorithm 1), or returns from then on less the target's value."""
     mask_dead: bool = False
@@ -75,13 +77,20 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot be meant."""
-        for name, low, high in (("gamma", 0, 1), ("lambda_", 0, 1), ("clip", 0, 1), ("cross_weight", 0, 1)):
+        for name, low, high in (
+            ("gamma", 0, 1),
+            ("lambda_", 0, 1),
+            ("clip", 0, 1),
+            ("cross_weight", 0, 1),
+            ("edge_strength", 0, 1),
+        ):
             require(low <= getattr(self, name) <= high, name, getattr(self, name), f"a number from {low} to {high}")
         for name in ("hidden", "epochs", "minibatches"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("learning_rate", "gradient_clip"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         require(self.entropy >= 0, "entropy", self.entropy, "0 or more")
+        require(self.edge_strength == 1 or self.form == "td", "edge_strength", self.edge_strength, "1 with form = return")
 
 
 class PPOState(NamedTuple):
@@ -217,9 +226,14 @@ class PPO:
         cross = jnp.zeros_like(own)
         if config.credit == "graph":
             assert graph is not None
-            baseline = jnp.broadcast_to(value[..., None, :], graph.shape) if config.form == "return" else None
-            options = {"weighted": config.weighted, "form": config.form, "pair_baseline": baseline, "own": own}
-            cross = graph_gae(reward, value, next_value, graph, *masks, **options) - own
+            if config.edge_strength < 1:
+                strengths = jnp.where(graph, config.edge_strength, 0)
+                reached = soft_graph_gae(reward, value, next_value, strengths, *masks, weighted=config.weighted)
+            else:
+                baseline = jnp.broadcast_to(value[..., None, :], graph.shape) if config.form == "return" else None
+                options = {"weighted": config.weighted, "form": config.form, "pair_baseline": baseline, "own": own}
+                reached = graph_gae(reward, value, next_value, graph, *masks, **options)
+            cross = reached - own
         advantage = own + cross_weight * cross
         mask = jnp.broadcast_to(batch.valid[..., None], advantage.shape)
         if config.mask_dead:

@@ -50,7 +50,10 @@ def test_no_forgery_is_explained(array, amount, golden, tmp_path):
     assert any(line.strip().startswith(("episode 5, step 16", "episode 5, step 17")) for line in lines)
 
 
-def test_collision_avoidance_is_that_of_the_scalar_oracle():
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_collision_avoidance_is_that_of_the_scalar_oracle(accelerated, monkeypatch):
+    for module in ("avoidance", "lanes", "obstacles"):
+        monkeypatch.setattr(f"dgmarl.envs.smaclite.{module}.launch_bound", lambda: accelerated)
     # Walls, both planes, four sizes of units, in a crowd.
     groups = (
         Group("enemy", (14.0, 11.0), {"medivac": 2, "zealot": 5, "baneling": 4}),

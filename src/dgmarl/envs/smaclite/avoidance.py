@@ -9,13 +9,13 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .batch import first_least
+from dgmarl.device import launch_bound
+
 from .lanes import serve_queue
 from .linear_programs import solve, within_speed
-from .obstacles import Body, cell_of, no_lines, put, unit_line, wall_lines
+from .obstacles import Body, cell_of, no_lines, unit_line, unit_lines, wall_lines
 from .plane import Lines, Vector, choose
 from .roster import Roster
 from .types import State
@@ -36,7 +36,7 @@ def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Flo
     queued = moves & (_has_neighbours(roster, state) | _near_walls(roster, state))
     free = choose(moves, within_speed(wish, speed), Vector(0.0, 0.0))
     flat = jax.tree.map(lambda part: part.reshape(-1), free)
-    n_lanes = LANES if jax.default_backend() == "cpu" else n_units * n_battles
+    n_lanes = n_units * n_battles if launch_bound() else LANES
     taken = serve_queue(queued.reshape(-1), n_lanes, partial(_serve, roster, state, wish), flat)
     return jnp.stack([part.reshape(n_units, n_battles) for part in (taken.x, taken.y)], axis=1)
 
@@ -64,9 +64,11 @@ def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) ->
     n_battles = state.hp.shape[-1]
     unit, battle = lane // n_battles, lane % n_battles
 
-    def body(unit: Int[Array, "L"]) -> Body:
-        position, velocity = (values[unit, :, battle].T for values in (state.position, state.velocity))
-        return Body(Vector(*position), Vector(*velocity), jnp.asarray(roster.radius)[unit])
+    def body(unit: Int[Array, "*K L"]) -> Body:
+        position, velocity = (
+            Vector(values[unit, 0, battle], values[unit, 1, battle]) for values in (state.position, state.velocity)
+        )
+        return Body(position, velocity, jnp.asarray(roster.radius)[unit])
 
     me, speed, own_wish = (
         body(unit),
@@ -76,25 +78,17 @@ def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) ->
     n_walls = min(MOST_WALLS, roster.walls_near_cells.shape[1])
     n_others = min(MOST_NEIGHBOURS, roster.n_units - 1)
     lines = no_lines(n_walls + n_others, len(lane))
-    on_ground = ~jnp.asarray(roster.is_air)[unit]
-    lines = wall_lines(roster.walls, roster.walls_near_cells, lines, n_walls, me, speed, on_ground)
+    moves = (own_wish.x != 0) | (own_wish.y != 0)
+    minds_walls = moves & ~jnp.asarray(roster.is_air)[unit]
+    lines = wall_lines(roster.walls, roster.walls_near_cells, lines, n_walls, me, speed, minds_walls)
 
-    squared = _neighbours(roster, state, me, unit, battle)
-
-    def some_left(carry: tuple[Array, Array, Lines]) -> Array:
-        place, left, _ = carry
-        return (place < n_walls + n_others) & (left < jnp.inf).any()
-
-    def trip(carry: tuple[Array, Array, Lines]) -> tuple[Array, Array, Lines]:
-        place, left, lines = carry
-        least, who = first_least(left, axis=0)
+    def line_to(who: Int[Array, "*K L"], squared: Float[Array, "*K L"]) -> Lines:
         stands = (wish.x[who, battle] == 0) & (wish.y[who, battle] == 0)
         line = unit_line(me, body(who), stands)
-        line = line._replace(valid=line.valid & (least < jnp.inf))
-        left = jnp.where(jnp.arange(len(left))[:, None] == who, jnp.inf, left)
-        return place + 1, left, put(lines, place, line)
+        return line._replace(valid=line.valid & (squared < jnp.inf))
 
-    lines = lax.while_loop(some_left, trip, (jnp.int32(n_walls), squared, lines))[2]
+    squared = jnp.where(moves, _neighbours(roster, state, me, unit, battle), jnp.inf)
+    lines = unit_lines(lines, n_walls, squared, line_to)
     return solve(lines, n_walls, own_wish, speed)
 
 

@@ -8,14 +8,28 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
+from dgmarl.device import launch_bound
+
+AT_ONCE = 16_384
+"""So many lanes take an accelerator no longer than one."""
+
+
+def lanes_for(n: int, share: int) -> int:
+    """How many of n to serve at once where about one in `share` waits."""
+    few = max(1, n // share)
+    return min(n, max(few, AT_ONCE)) if launch_bound() else few
+
 
 def serve_queue(waits: Bool[Array, "M"], n_lanes: int, serve: Callable[[Int[Array, "L"]], Any], otherwise: Any) -> Any:
     """`serve(who)` for all that wait, at most `n_lanes` at once, and `otherwise` (leaves [M]) for those that do not.
 
-    `serve` is given indices into M; spare lanes repeat some index, and what they give is dropped.
+    `serve` is given indices into M; spare lanes repeat some index, and what they give is dropped. Where there are lanes for
+    all, all are served: those that do not wait should take no trips of its loops.
     """
+    if n_lanes >= waits.shape[0]:
+        everybody = jnp.arange(waits.shape[0], dtype=jnp.int32)
+        return jax.tree.map(lambda mine, other: jnp.where(waits, mine, other), serve(everybody), otherwise)
     total = waits.sum()
-    n_lanes = min(n_lanes, waits.shape[0])
     order, place = _places(waits, n_lanes)
 
     def chunk(carry: tuple[Array, Any]) -> tuple[Array, Any]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .lanes import serve_queue
+from .lanes import lanes_for, serve_queue
 from .plane import Lines, Vector, choose
 
 EPSILON = 1e-5
@@ -33,13 +33,13 @@ def solve(lines: Lines, n_walls: int, wish: Vector, speed: Float[Array, "L"]) ->
 
     violated = _first_violated(lines, start, 0, 0.0) < n_lines
     kept = (start, jnp.full(n_lanes, n_lines, jnp.int32))
-    velocity, failed = serve_queue(violated, max(1, n_lanes // 4), resolve, kept)
+    velocity, failed = serve_queue(violated, lanes_for(n_lanes, 4), resolve, kept)
 
     def compromise(who: Int[Array, "L"]) -> Vector:
         mine, velocity_, failed_, speed_ = part(who, lines, velocity, failed, speed)
         return least_violation(mine, n_walls, velocity_, failed_, speed_)
 
-    return serve_queue(failed < n_lines, max(1, n_lanes // 8), compromise, velocity)
+    return serve_queue(failed < n_lines, lanes_for(n_lanes, 8), compromise, velocity)
 
 
 def within_speed(wish: Vector, speed: Float[Array, "*L"]) -> Vector:

@@ -5,6 +5,7 @@ lane has anything left in its way. The derivation is in van den Berg et al., "Re
 game deviates from it, a docstring says so.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
+
+from dgmarl.device import launch_bound
 
 from .batch import first_least
 from .plane import Lines, Vector, choose
@@ -166,6 +169,33 @@ def _leg(corner: Vector, radius: Array, side: float) -> Vector:
     reach = jnp.sqrt(jnp.maximum(squared - radius**2, 0.0))
     tangent = corner * reach + corner.left() * (side * radius)
     return tangent * (1.0 / jnp.where(squared > 0, squared, 1.0))
+
+
+def unit_lines(
+    lines: Lines, place: int, squared: Float[Array, "U L"], line_to: Callable[[Int[Array, "*K L"], Float[Array, "*K L"]], Lines]
+) -> Lines:
+    """Lines of other units from `place` on, the nearest first, the first in order of index among equals.
+
+    squared: distance of every unit, infinite for those that do not count. An accelerator builds all lines at once; a CPU goes
+    on only while some lane has a neighbour left.
+    """
+    n_lines = lines.valid.shape[0]
+    if launch_bound():
+        distance, who = lax.top_k(-squared.T, n_lines - place)
+        near = line_to(who.T, -distance.T)
+        return jax.tree.map(lambda all_, some: jnp.concatenate([all_[:place], some]), lines, near)
+
+    def some_left(carry: tuple[Array, Array, Lines]) -> Array:
+        place, left, _ = carry
+        return (place < n_lines) & (left < jnp.inf).any()
+
+    def trip(carry: tuple[Array, Array, Lines]) -> tuple[Array, Array, Lines]:
+        place, left, lines = carry
+        least, who = first_least(left, axis=0)
+        left = jnp.where(jnp.arange(len(left))[:, None] == who, jnp.inf, left)
+        return place + 1, left, put(lines, place, line_to(who, least))
+
+    return lax.while_loop(some_left, trip, (jnp.int32(place), squared, lines))[2]
 
 
 def unit_line(me: Body, other: Body, other_stands: Bool[Array, "L"]) -> Lines:

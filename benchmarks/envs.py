@@ -171,10 +171,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--steps", type=int, default=200, help="steps per measurement and environment (a tenth for smaclite)")
     parser.add_argument("--envs", nargs="+", default=list(ENV_IDS), help="environment ids")
+    parser.add_argument("--batches", type=int, nargs="+", help="numbers of environments side by side")
     parser.add_argument("--alone", action="store_true", help="leave out lbforaging and Jumanji")
     options = parser.parse_args()
     accelerated = jax.default_backend() != "cpu"
-    batches = (*BATCHES, 16384, 131072) if accelerated else BATCHES
+    batches = tuple(options.batches or ((*BATCHES, 16384, 131072) if accelerated else BATCHES))
     device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
     measured = rows(options.envs, batches, options.steps, not options.alone)
     Console(width=140).print(table(measured, device))

@@ -36,16 +36,17 @@ ROWS = (
     ("ippo-dg", "oracle"),
     ("ippo-dg", "interventional"),
     ("ippo-dg", "learned"),
+    ("mappo-global", "self"),
     ("mappo-dg", "oracle"),
     *((method, "self") for method in MIXERS),
 )
 
 
 def prepare(
-    env: str, method: str, graph: str, seeds: int, iterations: int, overrides: dict[str, Any]
+    env: str, method: str, graph: str, seeds: int, iterations: int, preset: Any, overrides: dict[str, Any]
 ) -> tuple[Any, Any, float]:
     """A compiled lap of `iterations` iterations, the state it starts from, and the seconds that compiling took."""
-    trainer = Trainer(resolve(env, method, overrides, graph=graph, seeds=seeds, steps=10**9))
+    trainer = Trainer(resolve(env, method, overrides, preset, graph=graph, seeds=seeds, steps=10**9))
     state = jax.jit(jax.vmap(trainer.init))(jax.vmap(jax.random.key)(jnp.arange(seeds)))
 
     def lap(state: Any) -> Any:
@@ -96,14 +97,16 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=50, help="per lap")
     parser.add_argument("--only", default="", help="only rows in whose method and graph this regular expression is found")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other fields of the configuration")
+    parser.add_argument("--preset", default="paper", choices=("paper", "tuned", "fast"))
     parser.add_argument("--compile-workers", type=int, default=1, help="programs compiled at a time")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args()
     overrides = {name: json.loads(value) for name, _, value in (text.partition("=") for text in options.set)}
     jobs = [(method, graph, n) for n in options.seeds for method, graph in ROWS if re.search(options.only, f"{method} {graph}")]
     rows = []
+    common = (options.iterations, options.preset, overrides)
     with ThreadPoolExecutor(options.compile_workers) as pool:
-        programs = pool.map(lambda job: prepare(options.env, *job, iterations=options.iterations, overrides=overrides), jobs)
+        programs = pool.map(lambda job: prepare(options.env, job[0], job[1], job[2], *common), jobs)
         prepared = list(track(programs, "compiling", len(jobs), console=Console(stderr=True)))
     for (method, graph, n), (lap, state, compile_s) in zip(jobs, prepared, strict=True):
         name = f"{method} {graph if method.endswith('dg') else ''}".strip()
@@ -112,7 +115,8 @@ def main() -> None:
     device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
     show(rows, f"Training on {options.env}, {device}")
     if options.json:
-        facts = {"device": device, "jax": jax.__version__, "env": options.env, "compile_workers": options.compile_workers}
+        facts = {"device": device, "jax": jax.__version__, "env": options.env, "preset": options.preset}
+        facts["compile_workers"] = options.compile_workers
         options.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
 
 

@@ -50,6 +50,15 @@ def test_no_forgery_is_explained(array, amount, golden, tmp_path):
     assert any(line.strip().startswith(("episode 5, step 16", "episode 5, step 17")) for line in lines)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["3s5z_vs_3s6z", "corridor"])
+def test_recorded_battles_are_draws_among_ours(name, golden):
+    (path,) = golden(f"smaclite_{name}.npz")
+    code, lines = run("distributions.py", path)
+    assert code == 0, lines
+    assert lines[-1].startswith("6 battles, 0 differ with the recorded orders")
+
+
 @pytest.mark.parametrize("accelerated", [False, True])
 def test_collision_avoidance_is_that_of_the_scalar_oracle(accelerated, monkeypatch):
     for module in ("avoidance", "lanes", "obstacles"):

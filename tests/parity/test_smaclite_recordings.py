@@ -7,9 +7,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from replay_smaclite import _states, _tick_states
 from scalar_orca import velocities
 
-from dgmarl.envs.smaclite import PAPER_SCENARIOS, Group, Scenario, Smaclite
+from dgmarl.envs.smaclite import PAPER_SCENARIOS, Group, Scenario, Smaclite, find_scenario
 from dgmarl.envs.smaclite.avoidance import avoid
 
 FOLDER = Path(__file__).parent
@@ -57,6 +58,21 @@ def test_recorded_battles_are_draws_among_ours(name, golden):
     code, lines = run("distributions.py", path)
     assert code == 0, lines
     assert lines[-1].startswith("6 battles, 0 differ with the recorded orders")
+
+
+@pytest.mark.parametrize("name", PAPER_SCENARIOS)
+def test_the_scalar_oracle_is_the_original_to_the_last_bit(name, golden):
+    (path,) = golden(f"smaclite_{name}.npz")
+    with np.load(path) as recording:
+        arrays = dict(recording)
+    env = Smaclite(find_scenario(name))
+    n_steps, n_ticks = arrays["sub0_pos"].shape[:2]
+    before = _tick_states(arrays, _states(env, arrays, np.zeros(n_steps, int), np.arange(n_steps)))
+    wish, new = (arrays[f"sub0_{kind}_velocity"].astype(np.float32) for kind in ("pref", "new"))
+    for k in range(n_steps * n_ticks):
+        state, place = jax.tree.map(lambda leaf, k=k: leaf[k], before), divmod(k, n_ticks)
+        taken = velocities(env.roster, state, wish[place], cut_walls=True, last_first=False)
+        np.testing.assert_array_equal(taken[state.in_play], new[place][state.in_play])
 
 
 @pytest.mark.parametrize("accelerated", [False, True])

@@ -100,6 +100,61 @@ def test_the_claim_on_the_iqm_is_judged_by_the_intervals(graph, verdict):
     assert len(claim.comparisons) == 4
 
 
+def values(**final: float) -> list[Result]:
+    """Made-up results of IQL and QMIX, 1 and 5 million steps, in all six scenarios; `final` after 1 million steps."""
+    template = six_scenarios(0.5)[0]
+    noise = np.random.default_rng(0).normal(0, 0.01, 10)
+    found = []
+    for scenario in SIX:
+        for method, value in final.items():
+            first, full = value + noise, 0.5 + noise
+            steps = [1_000_020, 5_000_010] if method == "qmix" else [500_000, 1_000_030]
+            returns = np.stack([first, full] if method == "qmix" else [full, first], axis=1)
+            own = {"scenario": scenario, "method": method, "env": f"lbf/{scenario}", "returns": returns}
+            found.append(template._replace(**own, steps=np.tile(steps, (10, 1))))
+    return found
+
+
+def row(text: str, scenario: str) -> list[str]:
+    """The scenario's line of the table of value-based methods."""
+    lines = text.partition("**Value-based methods**")[2].splitlines()
+    return next(line for line in lines if line.startswith(f"| `{scenario}`")).strip("| ").split(" | ")
+
+
+def test_value_based_methods_are_held_against_the_paper_in_each_scenario():
+    text = page(values(iql=0.99, qmix=0.2), [])[0]
+    # After as many steps IQL is ahead, though QMIX had five times more and ended higher than at 1 million.
+    assert row(text, "15x15-4p-3f")[-1] == "**agrees** (after 1 million steps)"
+    assert row(text, "10x10-3p-3f")[-1].startswith("**agrees in part**")
+    assert row(text, "8x8-2p-4f-coop")[-1].startswith("**does not agree**")
+    cells = row(text, "15x15-4p-3f")
+    assert cells[1].startswith("0.99")
+    assert cells[1].endswith("] after 1 million")
+    assert cells[3].startswith("0.5")
+    assert cells[3].endswith("]")
+    assert cells[2] == cells[4] == ""
+    other = page(values(iql=0.02, qmix=0.2), [])[0]
+    assert row(other, "15x15-4p-3f")[-1].startswith("**does not agree**")
+    assert row(other, "8x8-2p-4f-coop")[-1].startswith("**agrees**")
+
+
+def test_claims_of_one_sentence_are_counted_together_with_their_steps():
+    judged = {claim.paper: claim for claim in claims(values(iql=0.99, qmix=0.2))}
+    ahead, fails = (next(claim for paper, claim in judged.items() if word in paper) for word in ("beats QMIX", "IQL fails"))
+    assert ahead.counted() == "3 for it (after 1 million steps)"
+    assert fails.counted() == "2 against it (after 1 million steps)"
+    alone = [result for result in values(iql=0.99, qmix=0.2) if result.method == "qmix"]
+    verdicts = {claim.paper: claim.verdict for claim in claims(alone)}
+    assert verdicts[ahead.paper] == verdicts[fails.paper] == "not tested yet"
+
+
+def test_tables_say_so_where_steps_differ():
+    text = page(values(iql=0.99, qmix=0.2), [])[0]
+    assert "| method | IQM | the paper's IQM | mean in its worst scenario | runs | steps |" in text
+    equal = page(six_scenarios(0.5), [])[0]
+    assert "| method | IQM | the paper's IQM | mean in its worst scenario | runs |\n" in equal
+
+
 def test_what_has_no_results_is_said_to_be_untested():
     spread = [result for result in RESULTS if result.benchmark == "star-spread"]
     assert "Not tested yet" in page(spread, [])[0]

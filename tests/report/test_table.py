@@ -49,6 +49,24 @@ def test_long_names_are_never_cut(capsys, tmp_path):
     assert "".join(row[2].strip() for row in rows) == name
 
 
+def test_different_numbers_of_steps_are_said(capsys, tmp_path):
+    for scenario in ("a", "b"):
+        write(tmp_path / "lbf", f"{scenario}__ippo-dg", [0.25, 0.5, 0.75])
+    write(tmp_path / "lbf", "b__qmix", [0.25, 0.5, 0.75])
+    assert "Steps differ" not in run(capsys, str(tmp_path))[1]
+    for scenario in ("a", "b"):
+        write(tmp_path / "lbf", f"{scenario}__qmix", [0.2, 0.3, 0.4], steps=[[100, 500]] * 3)
+    out = run(capsys, str(tmp_path))[1]
+    assert out.count("Steps differ") == 2
+    rows = [line for line in out.splitlines() if "qmix" in line]
+    assert [row.strip("│ ").split("│")[-1].strip() for row in rows] == ["500", "500", "500"]
+    pooled = json.loads(run(capsys, str(tmp_path), "--json")[1])["aggregates"]
+    assert {one["method"]: (one["steps"], one["comparable"]) for one in pooled} == {
+        "ippo-dg": (1000, False),
+        "qmix": (500, False),
+    }
+
+
 def test_scenarios_are_in_numerical_order(tmp_path):
     for scenario in ("n50", "n5", "n10"):
         write(tmp_path, f"{scenario}__ippo-dg", [1.0], env="star-spread/5")

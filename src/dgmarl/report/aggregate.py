@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dgmarl.report import figures
-from dgmarl.report.results import SHARED_SCALE, Result, on_grid
+from dgmarl.report.results import SHARED_SCALE, Result, on_grid, same_budget
 from dgmarl.report.statistics import (
     ESTIMATORS,
     Interval,
@@ -41,6 +41,10 @@ class Aggregates(NamedTuple):
     def runs(self, method: str) -> int:
         """How many there are in all scenarios together."""
         return sum(map(len, self.finals(method)))
+
+    def comparable(self) -> bool:
+        """Whether in every scenario all methods had about as many steps."""
+        return all(map(same_budget, zip(*self.of_method.values(), strict=True)))
 
     def iqm(self, method: str) -> Interval:
         """Interquartile mean over scenarios and seeds."""
@@ -84,9 +88,9 @@ class Aggregates(NamedTuple):
         return figures.profiles(bands, thresholds, self._caption("bands"))
 
     def _sample_efficiency(self) -> Figure:
-        last = min(float(result.steps[:, -1].min()) for results in self.of_method.values() for result in results)
+        last = {method: min(result.budget for result in results) for method, results in self.of_method.items()}
         bands = {
-            method: aggregate_band([on_grid(result, figures.N_POINTS, last) for result in results])
+            method: aggregate_band([on_grid(result, figures.N_POINTS, last[method]) for result in results])
             for method, results in self.of_method.items()
         }
         return figures.sample_efficiency(bands, last, self._caption("bands"))
@@ -95,7 +99,8 @@ class Aggregates(NamedTuple):
         counts = sorted({self.runs(method) for method in self.of_method})
         runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         scenarios = "1 scenario" if len(self.scenarios) == 1 else f"{len(self.scenarios)} scenarios"
-        return f"{runs} runs per method, {scenarios}; {marks}: 95 % stratified bootstrap over runs"
+        steps = "" if self.comparable() else ", not of equally many steps"
+        return f"{runs} runs per method, {scenarios}{steps}; {marks}: 95 % stratified bootstrap over runs"
 
 
 def over_scenarios(results: Sequence[Result]) -> Aggregates | str:

@@ -1,16 +1,31 @@
 """What the paper says of its experiments, held against our results: each claim with the comparisons that test it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from dgmarl.report.aggregate import Aggregates, over_scenarios
-from dgmarl.report.paper import SIX, VANILLA
-from dgmarl.report.results import Result
-from dgmarl.report.statistics import Interval, contrast_interval
+from dgmarl.report.paper import LBF_STEPS, SIX, VANILLA
+from dgmarl.report.results import Result, budget_text, same_budget
+from dgmarl.report.statistics import Interval, contrast_interval, mean_interval
 from dgmarl.report.style import BACKBONES
 
 Answer = Literal["yes", "open", "no"]
 Verdict = Literal["agrees", "agrees in part", "open", "does not agree", "not tested yet"]
+
+
+OPTIMAL, FAILED = 0.95, 0.5
+"""Shares of the food that the words *optimal* and *fails* of the paper's text are taken to mean; it gives no numbers."""
+IQL_AHEAD = "IQL, which learns from local reward, beats QMIX in the 15x15 scenarios."
+BOTH_OPTIMAL = f"IQL and QMIX are both optimal in 10x10-3p-3f (here: above {OPTIMAL})."
+IQL_FAILS = f"IQL fails in 8x8-2p-4f-coop and 10x10-2p-3f-coop (here: below {FAILED})."
+VALUES_OF_PAPER = {
+    "10x10-3p-3f": BOTH_OPTIMAL,
+    "15x15-3p-4f": IQL_AHEAD,
+    "15x15-4p-3f": IQL_AHEAD,
+    "15x15-3p-4f-coop": IQL_AHEAD,
+    "8x8-2p-4f-coop": IQL_FAILS,
+    "10x10-2p-3f-coop": IQL_FAILS,
+}
 
 
 class Trio(NamedTuple):
@@ -62,6 +77,8 @@ class Claim(NamedTuple):
     paper: str
     comparisons: list[Comparison]
     reason: str = ""
+    note: str = ""
+    """What to know of the comparisons."""
 
     @property
     def verdict(self) -> Verdict:
@@ -77,7 +94,8 @@ class Claim(NamedTuple):
         """How many comparisons say what."""
         words = {"yes": "for it", "open": "open", "no": "against it"}
         answers = [comparison.answer for comparison in self.comparisons]
-        return ", ".join(f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers)
+        counts = ", ".join(f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers)
+        return counts + self.note
 
 
 def difference(first: Result, second: Result) -> Interval:
@@ -202,7 +220,50 @@ def _of_foraging(results: Sequence[Result]) -> list[Claim]:
             "Where one of two is paid for what both lift (8x8-2p-4f-coop, 10x10-2p-3f-coop), local reward fails.",
             [Comparison(trio.named(), answer(difference(trio.globe, trio.local))) for trio in selfish],
         ),
+        *_together(of_values(results).values()),
     ]
+
+
+def of_values(results: Sequence[Result]) -> dict[str, Claim]:
+    """What the paper's text says of IQL and QMIX in each of the six scenarios."""
+    found = {(result.scenario, result.method): result for result in results if result.benchmark == "lbf"}
+    said = {}
+    for scenario, paper in VALUES_OF_PAPER.items():
+        own = {name: found[scenario, name] for name in ("iql", "qmix") if (scenario, name) in found}
+        comparisons = _compare_values(paper, scenario, own)
+        short = [result for result in own.values() if 1.1 * result.budget < LBF_STEPS]
+        note = f" (after {budget_text(*short)} steps)" if short and comparisons else ""
+        said[scenario] = Claim("Foraging", paper, comparisons, note=note)
+    return said
+
+
+def _compare_values(paper: str, scenario: str, own: dict[str, Result]) -> list[Comparison]:
+    """Two methods that had different numbers of steps are compared at the smaller one."""
+    if paper == IQL_AHEAD:
+        if len(own) < 2:
+            return []
+        if not same_budget(own.values()):
+            fewest = min(result.budget for result in own.values())
+            own = {name: result.up_to(fewest) for name, result in own.items()}
+        return [Comparison(f"in `{scenario}`", answer(difference(own["iql"], own["qmix"])))]
+    if paper == BOTH_OPTIMAL:
+        return [
+            Comparison(f"{name.upper()} in `{scenario}`", answer(mean_interval(result.final - OPTIMAL)))
+            for name, result in own.items()
+        ]
+    return [Comparison(f"in `{scenario}`", answer(mean_interval(FAILED - own["iql"].final)))] if "iql" in own else []
+
+
+def _together(of_scenarios: Iterable[Claim]) -> list[Claim]:
+    """Claims of single scenarios that are one sentence of the paper's, as one."""
+    of_scenarios = list(of_scenarios)
+    merged = []
+    for paper in dict.fromkeys(claim.paper for claim in of_scenarios):
+        own = [claim for claim in of_scenarios if claim.paper == paper]
+        notes = dict.fromkeys(claim.note for claim in own if claim.note)
+        comparisons = [comparison for claim in own for comparison in claim.comparisons]
+        merged.append(Claim("Foraging", paper, comparisons, note="".join(notes)))
+    return merged
 
 
 def _iqm_comparisons(results: Sequence[Result]) -> list[Comparison]:

@@ -88,10 +88,9 @@ def learning_curves(panels: Sequence[Panel]) -> Figure:
     """Mean over seeds and its band for every result of every panel."""
     figure, axes = _panels(len(panels))
     for ax, panel in zip(axes, panels, strict=True):
-        last = min(float(result.steps[:, -1].min()) for result in panel.results)
         for result in panel.results:
-            band = aggregate_band([on_grid(result, N_POINTS, last, panel.metric)], mean)
-            _band(ax, np.linspace(0, last, N_POINTS), band, result.method)
+            band = aggregate_band([on_grid(result, N_POINTS, metric=panel.metric)], mean)
+            _band(ax, np.linspace(0, result.budget, N_POINTS), band, result.method)
         ax.set_title(panel.title)
         ax.set_ylabel(panel.label)
         ax.set_ylim(panel.ends)
@@ -125,11 +124,11 @@ def _changes(values: np.ndarray | None) -> bool:
 
 
 @styled
-def sample_efficiency(bands: Mapping[str, Band], last: float, caption: str) -> Figure:
-    """Interquartile mean over scenarios at every number of steps, by method."""
+def sample_efficiency(bands: Mapping[str, Band], last: Mapping[str, float], caption: str) -> Figure:
+    """Interquartile mean over scenarios at every number of steps, by method, up to its last step."""
     figure, (ax,) = _panels(1)
     for method, band in bands.items():
-        _band(ax, np.linspace(0, last, len(band.estimate)), band, method)
+        _band(ax, np.linspace(0, last[method], len(band.estimate)), band, method)
     _steps_axis(ax)
     ax.set_ylabel("IQM of the return")
     _legend(figure, list(bands))

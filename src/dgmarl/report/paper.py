@@ -13,6 +13,7 @@ SEEDS = 10
 VANILLA = ("10x10-3p-3f", "15x15-3p-4f", "15x15-4p-3f")
 WINNER_TAKES_ALL = ("8x8-2p-4f-coop", "10x10-2p-3f-coop", "15x15-3p-4f-coop")
 SIX = (*VANILLA, *WINNER_TAKES_ALL)
+LBF_STEPS = 5_000_000
 SMACLITE_STEPS = {
     "MMM": 1_000_000,
     "MMM2": 2_000_000,
@@ -78,7 +79,7 @@ class PaperFigure:
 
 def _foraging(scenarios: Sequence[str], methods: Sequence[str]) -> tuple[Plan, ...]:
     """Methods are labels: `mappo-dg-random0.3` is MAPPO-DG with the graph random:0.3."""
-    return tuple(_plan("lbf", scenario, f"lbf/{scenario}", label, 5_000_000) for scenario in scenarios for label in methods)
+    return tuple(_plan("lbf", scenario, f"lbf/{scenario}", label, LBF_STEPS) for scenario in scenarios for label in methods)
 
 
 def _plan(benchmark: str, scenario: str, env: str, label: str, steps: int) -> Plan:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.figures import graph_panels, learning_curves, scenario_panels
 from dgmarl.report.paper import IQM_OF_PAPER, SIX, PaperFigure
-from dgmarl.report.results import Result
+from dgmarl.report.results import Result, budget_text
 from dgmarl.report.statistics import Interval, mean_interval
 from dgmarl.report.style import order, style
 from dgmarl.report.table import interval_texts
@@ -45,16 +45,27 @@ Not stated in the paper, chosen here: {figure.choices}
 
 
 def final_table(results: Sequence[Result]) -> str:
-    """Scenarios down, methods across: mean over seeds of the last evaluation with its interval, and the number of seeds."""
+    """Scenarios down, methods across: mean over seeds of the last evaluation with its interval, and the number of seeds.
+
+    Where methods of one scenario had different numbers of steps, those that had fewer than the others say how many.
+    """
     methods = sorted({result.method for result in results}, key=order)
     found = {(result.scenario, result.method): result for result in results}
     rows = []
     for scenario in dict.fromkeys(result.scenario for result in results):
-        own = [found.get((scenario, method)) for method in methods]
-        seeds = sorted({len(result.final) for result in own if result})
-        cells = ["" if result is None else text(mean_interval(result.final)) for result in own]
-        rows.append((f"`{scenario}`", *cells, " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))))
-    return markdown(("scenario", *(style(method).name for method in methods), "seeds"), rows)
+        own = {method: found[scenario, method] for method in methods if (scenario, method) in found}
+        seeds = sorted({len(result.final) for result in own.values()})
+        longest = max(result.budget for result in own.values())
+        cells = [final_text(own[method], longest) if method in own else "" for method in methods]
+        counts = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+        rows.append((f"`{scenario}`", *cells, counts, f"{longest / 1e6:.2g} million"))
+    return markdown(("scenario", *(style(method).name for method in methods), "seeds", "steps"), rows)
+
+
+def final_text(result: Result, full: int) -> str:
+    """Mean final return with its interval, and the steps where they are fewer than `full`."""
+    fewer = f" after {budget_text(result)}" if 1.1 * result.budget < full else ""
+    return text(mean_interval(result.final)) + fewer
 
 
 def iqm_table(together: Aggregates) -> str:
@@ -64,9 +75,10 @@ def iqm_table(together: Aggregates) -> str:
     for method in together.of_method:
         worst = min(values.mean() for values in together.finals(method))
         paper = [f"{of_paper[method]:.2f}" if method in of_paper else ""] if of_paper else []
-        rows.append((style(method).name, text(together.iqm(method)), *paper, f"{worst:.3f}", together.runs(method)))
-    paper = ["the paper's IQM"] if of_paper else []
-    return markdown(("method", "IQM", *paper, "mean in its worst scenario", "runs"), rows)
+        steps = [] if together.comparable() else [budget_text(*together.of_method[method])]
+        rows.append((style(method).name, text(together.iqm(method)), *paper, f"{worst:.3f}", together.runs(method), *steps))
+    paper, steps = ["the paper's IQM"] if of_paper else [], [] if together.comparable() else ["steps"]
+    return markdown(("method", "IQM", *paper, "mean in its worst scenario", "runs", *steps), rows)
 
 
 def text(interval: Interval) -> str:

@@ -7,7 +7,7 @@ A published result is one file `<benchmark>/<scenario>__<method>.json` with the 
 import json
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,10 +44,33 @@ class Result(NamedTuple):
         """The last evaluation of each seed."""
         return self.returns[:, -1]
 
+    @property
+    def budget(self) -> int:
+        """Environment steps of the seed that had the fewest."""
+        return int(self.steps[:, -1].min())
+
+    def up_to(self, steps: int) -> "Result":
+        """As if it had ended then: of every seed its last evaluation before, or at, that many steps."""
+        last = np.maximum((self.steps <= steps).sum(axis=1, keepdims=True) - 1, 0)
+        cut = (np.take_along_axis(values, last, axis=1) for values in (self.steps, self.returns))
+        return self._replace(**dict(zip(("steps", "returns"), cut, strict=True)))
+
     def metric(self, name: str) -> Float[np.ndarray, "S K"] | None:
         """Something measured at each evaluation, if it was."""
         values = self.facts.get(name)
         return None if values is None else np.asarray(values, float)
+
+
+def same_budget(results: Iterable[Result]) -> bool:
+    """Whether all had about as many steps; final returns of the same scenario compare only then."""
+    budgets = [result.budget for result in results]
+    return max(budgets) <= 1.1 * min(budgets)
+
+
+def budget_text(*results: Result) -> str:
+    """Steps in a sentence: `5 million`, or of several results `0.5 to 5 million`."""
+    budgets = sorted({f"{result.budget / 1e6:.2g}" for result in results}, key=float)
+    return " to ".join(dict.fromkeys((budgets[0], budgets[-1]))) + " million"
 
 
 class NoEvaluationError(UsageError):

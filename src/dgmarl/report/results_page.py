@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from dgmarl.errors import UsageError
 from dgmarl.files import write_atomic
 from dgmarl.report.aggregate import Aggregates, over_scenarios
-from dgmarl.report.claims import Claim, Trio, claims, difference, gap_change, neighbours, trios
+from dgmarl.report.claims import Claim, Trio, claims, difference, gap_change, neighbours, of_values, trios
 from dgmarl.report.figures import svg
-from dgmarl.report.paper import FIGURES, IQM_OF_PAPER, SIX, PaperFigure
-from dgmarl.report.paper_tables import draw, final_table, iqm_table, markdown, text
+from dgmarl.report.paper import FIGURES, IQM_OF_PAPER, LBF_STEPS, SIX, PaperFigure
+from dgmarl.report.paper_tables import draw, final_table, final_text, iqm_table, markdown, text
 from dgmarl.report.results import Result, read_json, read_results
 from dgmarl.report.statistics import Interval, mean_interval
-from dgmarl.report.style import BACKBONES, style
+from dgmarl.report.style import BACKBONES, VALUES, style
 
 BETTER = ("better", "open", "worse")
 WIDTHS = ("wider", "open", "narrower")
@@ -174,7 +174,8 @@ def _foraging(results: Sequence[Result], pictures: str) -> str:
     together = over_scenarios(own)
     of = "" if isinstance(together, str) else f" ({', '.join(together.scenarios)})"
     over_all = together if isinstance(together, str) else f"{iqm_table(together)}\n\n{_against_paper(together)}"
-    graphs = "\n\n".join(_graph_credit(results, graph) for graph in GRAPHS if trios(results, "lbf", f"dg-{graph}"))
+    graphs = [_graph_credit(results, graph) for graph in GRAPHS if trios(results, "lbf", f"dg-{graph}")]
+    compared = "\n\n".join(filter(None, [*graphs, _densities(own), _values(own)]))
     return f"""## Level-based foraging
 
 A return of 1 is all the food. In `-coop` scenarios every food needs two players and pays only the stronger; elsewhere some
@@ -184,13 +185,29 @@ foods can be taken alone, and those who take one together share it. The oracle's
 
 {pictures}
 
-{graphs}
-
-{_densities(own)}
+{compared}
 
 **Over scenarios**, the interquartile mean (IQM) of all runs, resampled within scenarios{of}:
 
 {over_all}"""
+
+
+def _values(results: Sequence[Result]) -> str:
+    """The value-based methods beside what the paper says of them, scenario by scenario."""
+    found = {(result.scenario, result.method): result for result in results if result.method in VALUES}
+    rows = []
+    for scenario, claim in of_values(results).items():
+        own = [found.get((scenario, method)) for method in VALUES]
+        if any(own):
+            cells = ["" if result is None else final_text(result, LBF_STEPS) for result in own]
+            rows.append((f"`{scenario}`", *cells, claim.paper, f"**{claim.verdict}**{claim.note}"))
+    if not rows:
+        return ""
+    return f"""**Value-based methods**, and what the paper's text says of IQL and QMIX. Numbers without steps are of
+{LBF_STEPS / 1e6:g} million; those of fewer say nothing of what more would bring, and IQL and QMIX are compared at equally
+many. IQL learns from local, the others from global reward.
+
+{markdown(("scenario", *(style(method).name for method in VALUES), "the paper", "here"), rows)}"""
 
 
 def _graph_credit(results: Sequence[Result], graph: str) -> str:

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from dgmarl.report.aggregate import Aggregates, over_scenarios
-from dgmarl.report.results import SHARED_SCALE, Result
+from dgmarl.report.results import SHARED_SCALE, Result, same_budget
 from dgmarl.report.statistics import Interval, mean_interval
+
+UNEQUAL = "Steps differ: what had fewer of them might have reached more."
 
 
 class Aggregate(NamedTuple):
@@ -18,6 +20,10 @@ class Aggregate(NamedTuple):
     method: str
     iqm: Interval
     runs: int
+    steps: int
+    """The fewest that a scenario was trained for."""
+    comparable: bool
+    """Whether all methods that are listed had about as many steps."""
 
 
 def aggregates(results: Iterable[Result]) -> list[Aggregate]:
@@ -30,7 +36,11 @@ def aggregates(results: Iterable[Result]) -> list[Aggregate]:
     for benchmark in dict.fromkeys(result.benchmark for result in pooled):
         together = over_scenarios([result for result in pooled if result.benchmark == benchmark])
         if isinstance(together, Aggregates):
-            found += [Aggregate(benchmark, one, together.iqm(one), together.runs(one)) for one in together.of_method]
+            comparable = together.comparable()
+            found += [
+                Aggregate(benchmark, one, together.iqm(one), together.runs(one), min(r.budget for r in own), comparable)
+                for one, own in together.of_method.items()
+            ]
     return found
 
 
@@ -56,7 +66,7 @@ def as_json(results: list[Result]) -> dict[str, Any]:
             "method": result.method,
             "final_return": _plain(mean_interval(result.final)),
             "seeds": len(result.final),
-            "steps": int(result.steps[:, -1].min()),
+            "steps": result.budget,
         }
         for result in results
     ]
@@ -78,21 +88,24 @@ def _final_returns(benchmark: str, results: list[Result]) -> Table:
         repeated = before is not None and before.scenario == result.scenario
         if before is not None and not repeated:
             table.add_section()
-        final, steps = mean_interval(result.final), int(result.steps[:, -1].min())
-        scenario = "" if repeated else result.scenario
-        table.add_row(scenario, result.method, *interval_texts(final), str(len(result.final)), f"{steps:,}")
+        final, scenario = mean_interval(result.final), "" if repeated else result.scenario
+        table.add_row(scenario, result.method, *interval_texts(final), str(len(result.final)), f"{result.budget:,}")
+    scenarios = dict.fromkeys(result.scenario for result in results)
+    of_each = ([result for result in results if result.scenario == scenario] for scenario in scenarios)
+    table.caption = None if all(map(same_budget, of_each)) else UNEQUAL
     return table
 
 
 def _over_scenarios(benchmark: str, over_all: list[Aggregate]) -> Table:
-    table = _table(f"{benchmark}: interquartile mean over scenarios and seeds", ("method",), ("IQM", "95 %", "runs"))
+    table = _table(f"{benchmark}: interquartile mean over scenarios and seeds", ("method",), ("IQM", "95 %", "runs", "steps"))
     for aggregate in over_all:
-        table.add_row(aggregate.method, *interval_texts(aggregate.iqm), str(aggregate.runs))
+        table.add_row(aggregate.method, *interval_texts(aggregate.iqm), str(aggregate.runs), f"{aggregate.steps:,}")
+    table.caption = None if over_all[0].comparable else UNEQUAL
     return table
 
 
 def _table(title: str, words: Iterable[str], numbers: Iterable[str]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", caption_justify="left")
     for column in words:
         table.add_column(column, overflow="fold")  # the end of a name tells variants of a method apart
     for column in numbers:

@@ -154,6 +154,41 @@ def test_qplex_represents_games_that_no_sum_and_no_monotone_mixture_can(game, be
         assert np.abs(fitted(kind, game, best) - payoff).max() > 10
 
 
+def ends_of_penalty_50(decided: float, n_fits: int = 8) -> np.ndarray:
+    """Where greedy agents end after tables of values and QPLEX's mixer were fitted to all payoffs at once.
+
+    decided: by how much the agents at first prefer the optimum (0, 2).
+    """
+    game, joint = penalty(50), np.array(list(product(range(3), repeat=2)))
+    mixer, payoff, state = Mixer(game.spec, "qplex", heads=10), jnp.asarray(game.payoff[0]), np.ones((9, 1), np.float32)
+    rule = optax.adam(2e-3)
+
+    def loss(params):
+        chosen = jnp.stack([params["values"][i][joint[:, i]] for i in range(2)], axis=-1)
+        best = jnp.broadcast_to(params["values"].max(axis=1), chosen.shape)
+        return ((mixer(params["mixer"], chosen, best, joint, state)[:, 0] - payoff.ravel()) ** 2).mean()
+
+    def step(carry, _):
+        params, moments = carry
+        change, moments = rule.update(jax.grad(loss)(params), moments)
+        return (optax.apply_updates(params, change), moments), None
+
+    def fit(key):
+        mixer_key, values_key = jax.random.split(key)
+        values = 0.1 * jax.random.normal(values_key, (2, 3)) + decided * jnp.eye(3)[jnp.array([0, 2])]
+        params = {"mixer": mixer.init(mixer_key), "values": values}
+        first, second = jax.lax.scan(step, (params, rule.init(params)), None, 3000)[0][0]["values"].argmax(axis=1)
+        return payoff[first, second]
+
+    return np.asarray(jax.jit(jax.vmap(fit))(jax.random.split(jax.random.key(0), n_fits)))
+
+
+@pytest.mark.slow
+def test_qplex_keeps_one_of_two_equal_optima_but_seldom_decides_for_one():
+    assert (ends_of_penalty_50(decided=3.0) == 10).all()
+    assert (ends_of_penalty_50(decided=0.0) == 10).sum() < 4
+
+
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="agree in shape"):
         Mixer(SPEC, "vdn")({}, jnp.zeros((2, N)), jnp.zeros(N), jnp.zeros((2, N), int), jnp.zeros((2, D)))

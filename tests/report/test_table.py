@@ -38,6 +38,17 @@ def test_rows_carry_the_last_evaluation_with_interval_seeds_and_steps(capsys, tm
     assert max(map(len, out.splitlines())) <= 100
 
 
+def test_battles_have_their_win_rate_beside_the_return(capsys, tmp_path):
+    rates = {"final_battle_won": [[0.9, 0.0], [0.9, 0.5], [0.9, 1.0]]}
+    write(tmp_path / "smaclite", "MMM__mappo-local", [18.0, 19.0, 20.0], env="smaclite/MMM", **rates)
+    write(tmp_path / "smaclite", "MMM__qmix", [18.0, 19.0, 20.0], env="smaclite/MMM")
+    _, out, _ = run(capsys, str(tmp_path))
+    row = next(line for line in out.splitlines() if "mappo-local" in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")][2:6] == ["19.0", "[18.0, 20.0]", "0.500", "[0.000, 1.000]"]
+    cells = json.loads(run(capsys, str(tmp_path), "--json")[1])["cells"]
+    assert [cell.get("final_win_rate", {}).get("estimate") for cell in cells] == [0.5, None]
+
+
 def test_long_names_are_never_cut(capsys, tmp_path):
     name = "ippo-dg-learned-" + "-".join(f"some_number={k}" for k in range(9))
     write(tmp_path / "lbf", f"a__{name}", [0.25, 0.5, 0.75])

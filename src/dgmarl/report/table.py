@@ -67,6 +67,7 @@ def as_json(results: list[Result]) -> dict[str, Any]:
             "final_return": _plain(mean_interval(result.final)),
             "seeds": len(result.final),
             "steps": result.budget,
+            **({"final_win_rate": _plain(won)} if (won := _won(result)) else {}),
         }
         for result in results
     ]
@@ -83,17 +84,26 @@ def interval_texts(interval: Interval) -> tuple[str, str]:
 
 
 def _final_returns(benchmark: str, results: list[Result]) -> Table:
-    table = _table(f"{benchmark}: final return, mean over seeds", ("scenario", "method"), ("mean", "95 %", "seeds", "steps"))
-    for before, result in zip([None, *results], results, strict=False):
+    wins = [_won(result) for result in results]
+    numbers = ("mean", "95 %", *(("won", "95 %") if any(wins) else ()), "seeds", "steps")
+    table = _table(f"{benchmark}: final return, mean over seeds", ("scenario", "method"), numbers)
+    for before, result, won in zip([None, *results], results, wins, strict=False):
         repeated = before is not None and before.scenario == result.scenario
         if before is not None and not repeated:
             table.add_section()
         final, scenario = mean_interval(result.final), "" if repeated else result.scenario
-        table.add_row(scenario, result.method, *interval_texts(final), str(len(result.final)), f"{result.budget:,}")
+        battles = () if not any(wins) else interval_texts(won) if won else ("", "")
+        table.add_row(scenario, result.method, *interval_texts(final), *battles, str(len(result.final)), f"{result.budget:,}")
     scenarios = dict.fromkeys(result.scenario for result in results)
     of_each = ([result for result in results if result.scenario == scenario] for scenario in scenarios)
     table.caption = None if all(map(same_budget, of_each)) else UNEQUAL
     return table
+
+
+def _won(result: Result) -> Interval | None:
+    """The share of battles won at the last evaluation, where there are battles to win."""
+    rates = result.metric("final_battle_won")
+    return None if rates is None else mean_interval(rates[:, -1])
 
 
 def _over_scenarios(benchmark: str, over_all: list[Aggregate]) -> Table:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dgmarl.config import build, dotted, override, plain, suggest
-from dgmarl.envs.registry import located
+from dgmarl.envs.registry import located, make_env
 from dgmarl.errors import UsageError
 from dgmarl.graphs.learned import GraphModelConfig
 from dgmarl.learners.ppo import PPOConfig
@@ -153,9 +153,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 _HEADS = ("star-spread", "smaclite")
 
-# What we found better than the paper's numbers (docs/learned-graphs.md), where we looked: others' rewards count less.
-TUNED: dict[str, dict[str, Any]] = {"lbf": {"learner.weighted": False, "learner.cross_weight": 0.3}}
-
 # For throughput, in every family: what the paper's 10 environments play in eight iterations, 128 play in one. An update sees as
 # many steps as the paper's (16 environments x 32, against 10 episodes of about 50), and there are as many updates per step.
 FAST: dict[str, Any] = {
@@ -210,9 +207,19 @@ def preset(env: str, method: str, name: Preset = "tuned") -> dict[str, Any]:
     family = env.partition("/")[0]
     presets = Q_PRESETS if method in MIXERS else PRESETS
     of_family = {**presets.get(family, presets["other"]), **(_IQL_PRESETS.get(family, {}) if method == "iql" else {})}
-    tuned = TUNED.get(family, {}) if name != "paper" and method.endswith("-dg") else {}
+    tuned = _tuned(env) if name != "paper" and method.endswith("-dg") else {}
     fast = FAST if name == "fast" else {}
     return {**of_family, **tuned, **fast, **{f"learner.{name}": value for name, value in _implied(family, method).items()}}
+
+
+def _tuned(env: str) -> dict[str, Any]:
+    """What we found better than the paper's numbers for graph credit (docs/learned-graphs.md), where we looked: foraging.
+
+    Others' rewards are mostly noise in a team of three or more, and count less; with one partner they are the signal.
+    """
+    if not env.startswith("lbf/"):
+        return {}
+    return {"learner.weighted": False, "learner.cross_weight": 1.0 if make_env(env).spec.n_agents == 2 else 0.3}
 
 
 def _implied(family: str, method: str) -> dict[str, str]:

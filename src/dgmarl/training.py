@@ -31,6 +31,10 @@ from dgmarl.rollout import Evaluation, Play, collect, evaluate, start_play
 from dgmarl.runs.recorder import Recorder, TrainResult
 from dgmarl.settings import TrainConfig
 
+JUDGED = 10
+"""Episodes on which graphs are compared with what the simulator shows, which is dear: of more it could be asked only about the
+first step."""
+
 
 class Best(NamedTuple):
     """The policy with the highest evaluation so far (the luckiest of many: report the last one, use this one)."""
@@ -142,7 +146,9 @@ class Trainer:
     def judge_graphs(self, state: TrainState, key: PRNGKeyArray) -> dict[str, Array]:
         """How right a source that learns is by now, on fresh episodes: see `graphs.comparison`."""
         start_key, play_key, infer_key = jax.random.split(key, 3)
-        play, act = self._start_play(start_key), self.learner.behaviour(state.learner, state.step)
+        n_envs = min(self.config.n_envs, JUDGED)
+        play = start_play(self.env, start_key, self.learner.memory(n_envs), n_envs)
+        act = self.learner.behaviour(state.learner, state.step)
         needs = self.source.needs | references(self.env)
         _, batch = collect(self.env, act, play, play_key, self.env.spec.horizon, needs, reset=False)
         return compare(self.env, self.source.infer(state.graph, batch, infer_key), batch)

@@ -167,7 +167,7 @@ def test_costs_are_summed_by_kind_of_machine():
         {"command": "b", "cells": 1, "device": "cpu", "seconds": 7200},
     ]
     text = page(six_scenarios(0.5), costs)[0]
-    assert "36 cells with 360 runs took 1,800 million environment steps, 10 GPU minutes and 2.0 CPU hours" in text
+    assert "36 cells with 360 runs took 1,800 million environment steps, 10 GPU minutes, 2.0 CPU hours" in text
     assert "(33 cells were not timed)" in text
 
 

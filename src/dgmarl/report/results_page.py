@@ -58,7 +58,7 @@ def page(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> tuple[st
 
 def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
     """Between the marks of the README: what the paper says and what we find, in one table, and the price."""
-    together = over_scenarios([result for result in results if result.benchmark == "lbf"])
+    together = over_scenarios([result for result in results if result.benchmark == "lbf" and "random" not in result.method])
     foraging = ""
     if isinstance(together, Aggregates):
         count, named = len(together.scenarios), ", ".join(f"`{name}`" for name in together.scenarios)
@@ -67,6 +67,8 @@ def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -
 interval; 1 is all the food.{of_paper}
 
 {iqm_table(together)}
+
+![Foraging, all scenarios together](docs/figures/lbf-intervals.svg)
 
 """
     return f"""{MARKS[0]}
@@ -247,8 +249,11 @@ def _densities(results: Sequence[Result]) -> str:
     measured = [result for result in results if "-dg" in result.method and "graph_density" in result.facts]
     if not measured:
         return ""
-    named = ", ".join(f"{_half_way(result):.2f} ({style(result.method).name} in `{result.scenario}`)" for result in measured)
-    return f"Half-way through training the density of the graph (the share of possible edges that are on) is {named}."
+    of = {(result.scenario, result.method): f"{_half_way(result):.2f}" for result in measured}
+    scenarios, methods = (list(dict.fromkeys(key[part] for key in of)) for part in (0, 1))
+    rows = [(f"`{scenario}`", *(of.get((scenario, method), "") for method in methods)) for scenario in scenarios]
+    table = markdown(("scenario", *(style(method).name for method in methods)), rows)
+    return f"**Density of the graphs**, the share of possible edges that are on, half-way through training:\n\n{table}"
 
 
 def _half_way(result: Result) -> float:
@@ -308,9 +313,10 @@ def _price(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
     on_cpu = sum(cost["seconds"] for cost in costs if "NVIDIA" not in cost["device"]) / 3600
     counted = sum(cost["cells"] for cost in costs)
     unknown = f" ({len(results) - counted} cells were not timed)" if counted < len(results) else ""
+    times = [f"{on_gpu:.0f} GPU minutes"] * (on_gpu > 0) + [f"{on_cpu:.1f} CPU hours"] * (on_cpu > 0)
     return (
-        f"All in all {len(results)} cells with {runs} runs took {steps / 1e6:,.0f} million environment steps, {on_gpu:.0f} GPU "
-        f"minutes and {on_cpu:.1f} CPU hours{unknown}."
+        f"All in all {len(results)} cells with {runs} runs took {steps / 1e6:,.0f} million environment steps"
+        f"{''.join(f', {time}' for time in times)}{unknown}."
     )
 
 

@@ -129,24 +129,37 @@ def lbf_levers(seeds: int = 5, steps: int = 3_000_000) -> list[Cell]:
         for threshold in (0.9, 0.7):
             for weights in ({}, _weights(False, 0.3), _weights(False, 0.2)):
                 levers += [("learned", {"graph_model.threshold": threshold, **model, **weights})]
-    levers += [("oracle", {"learner.weighted": False, "learner.edge_strength": strength}) for strength in (0.5, 0.2)]
-    levers += [("learned", {**_weights(False, 0.3), **model}) for model in MODEL_LEVERS]
     of_scenario = {"15x15-3p-4f": steps, "8x8-2p-4f-coop": steps * 2 // 3}
-    return [_lever(scenario, *lever, seeds, steps) for scenario, steps in of_scenario.items() for lever in levers]
+    return [_lever("lbf-levers", scenario, *lever, seeds, steps) for scenario, steps in of_scenario.items() for lever in levers]
+
+
+def lbf_models(seeds: int = 3, steps: int = 500_000) -> list[Cell]:
+    """What single options of the graph's models, and soft edges, do to the graph and to early learning: short runs."""
+    soft = [{"learner.edge_strength": strength} for strength in (0.5, 0.2)]
+    levers: list[tuple[str, dict[str, Any]]] = [("oracle", {}), *(("oracle", change) for change in soft)]
+    levers += [("learned", {}), *(("learned", change) for change in MODEL_LEVERS)]
+    of_scenario = {"8x8-2p-4f-coop": steps, "15x15-3p-4f": steps * 2 // 5}
+    return [
+        _lever("lbf-models", scenario, *lever, seeds, steps, "tuned")
+        for scenario, steps in of_scenario.items()
+        for lever in levers
+    ]
 
 
 def _weights(weighted: bool, beta: float) -> dict[str, Any]:
     return {"learner.weighted": weighted, "learner.cross_weight": beta}
 
 
-def _lever(scenario: str, graph: str, overrides: dict[str, Any], seeds: int, steps: int) -> Cell:
+def _lever(
+    benchmark: str, scenario: str, graph: str, overrides: dict[str, Any], seeds: int, steps: int, preset: Preset = "paper"
+) -> Cell:
     """A cell whose name says what it changes."""
     is_graph = graph not in ("local", "global")
     method = "ippo-dg" if is_graph else f"ippo-{graph}"
     changes = [f"{name.rpartition('.')[2]}={value}" for name, value in overrides.items()]
     name = "-".join([method, *([graph] if is_graph else []), *changes]).replace("True", "on").replace("False", "off")
     options = {"seeds": seeds, "steps": steps, "graph": graph if is_graph else "oracle"}
-    return Cell("lbf-levers", scenario, name, resolve(f"lbf/{scenario}", method, overrides, "paper", **options))
+    return Cell(benchmark, scenario, name, resolve(f"lbf/{scenario}", method, overrides, preset, **options))
 
 
 def lbf_values(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
@@ -174,6 +187,7 @@ GRIDS = {
     "lbf-oracle": lbf_oracle,
     "lbf": lbf,
     "lbf-levers": lbf_levers,
+    "lbf-models": lbf_models,
     "lbf-values": lbf_values,
     "smaclite": smaclite,
 }

@@ -154,12 +154,15 @@ PRESETS: dict[str, dict[str, Any]] = {
 _HEADS = ("star-spread", "smaclite")
 
 # For throughput, in every family: what the paper's 10 environments play in eight iterations, 128 play in one. An update sees as
-# many steps as the paper's (16 environments x 32, against 10 episodes of about 50), and there are as many updates per step.
+# many steps as the paper's (16 environments x 32, against 10 episodes of about 50), and there are as many updates per step; a
+# learned graph has as many too, each on all steps but an eighth of the pairs.
 FAST: dict[str, Any] = {
     "n_envs": 128,
     "collect": "windows",
     "window": 32,
     "learner.minibatches": 8,
+    "graph_model.gradient_steps": 8,
+    "graph_model.pair_fraction": 1 / 8,
     "evaluation.interval": 50_000,
 }
 

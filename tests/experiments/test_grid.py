@@ -1,8 +1,12 @@
 """Grids: what is done is skipped, what was cut off goes on, cells of equal shape share a program."""
 
 import json
+import subprocess
+import sys
 
-from dgmarl.experiments.grid import GRIDS, Cell, programs, run_grid
+import pytest
+
+from dgmarl.experiments.grid import GRIDS, Cell, main, programs, run_grid
 from dgmarl.settings import resolve
 from tests.tiny import GIFT, SMALL
 
@@ -49,3 +53,26 @@ def test_battles_come_first_as_in_the_paper_and_credit_modes_share_a_program():
         ["mappo-local-fast", "mappo-global-fast"],
         ["mappo-dg-learned-fast"],
     ]
+
+
+def test_programs_apart_are_processes_that_get_their_own_cells_and_a_failure_is_told(tmp_path, monkeypatch):
+    out, commands = tmp_path / "results", []
+
+    def process(command, **_):
+        commands.append(command)
+        for name in ("15x15-4p-3f__ippo-local", "15x15-4p-3f__ippo-global"):
+            (out / "lbf").mkdir(parents=True, exist_ok=True)
+            (out / "lbf" / f"{name}.json").write_text("{}")
+        return subprocess.CompletedProcess(command, 0, "", "out of memory")
+
+    monkeypatch.setattr(subprocess, "run", process)
+    arguments = ["lbf", "--only", "^15x15-4p-3f__ippo-(local|global)$", "--out", str(out), "--steps", "1e6", "--apart"]
+    monkeypatch.setattr(sys, "argv", ["grid", *arguments])
+    main()
+    names = r"^(15x15\-4p\-3f__ippo\-local|15x15\-4p\-3f__ippo\-global)$"
+    passed = ["--out", str(out), "--lanes", "8", "--steps", "1000000", "--only", names, "--workers", "1"]
+    assert commands == [[sys.executable, "-m", "dgmarl.experiments.grid", "lbf", *passed]]
+    arguments[2] = "^15x15-4p-3f__mappo-dg-oracle$"
+    monkeypatch.setattr(sys, "argv", ["grid", *arguments])
+    with pytest.raises(RuntimeError, match=r"left mappo-dg-oracle undone:\nout of memory"):
+        main()

@@ -2,19 +2,25 @@
 
 A cell is one configuration with all its seeds. A finished cell has its file and is skipped; with `--runs`, one that was cut off
 goes on where it stopped. Cells of equal shape run as lanes of one program; several programs are worked on at once, because
-compiling uses one core and no accelerator.
+compiling uses one core and no accelerator. With `--apart` each has a process of its own: a GPU runs one program of a process at
+a time, but under CUDA's multi-process service several processes' at once.
 """
 
 import argparse
 import json
+import os
 import re
-from collections.abc import Iterable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
@@ -214,12 +220,20 @@ def published(result: TrainResult) -> dict[str, Any]:
     }
 
 
-def run_grid(cells: list[Cell], out: Path, workers: int = 1, lanes: int = 8, runs: Path | None = None) -> None:
+def run_grid(
+    cells: list[Cell],
+    out: Path,
+    workers: int = 1,
+    lanes: int = 8,
+    runs: Path | None = None,
+    run: Callable[[dict[Cell, Recorder], Path], str] | None = None,
+) -> None:
     """Train every cell that has no result yet, up to `lanes` in a program and `workers` programs at a time.
 
     runs: where cells keep run folders, so that one that was cut off, or that is now wanted for more steps, goes on instead of
-    beginning again.
+    beginning again. run: how to run a program and what to say of it; by default in a thread.
     """
+    run = run or _run_program
     waiting = [cell for cell in cells if not cell.path(out).exists()]
     console = Console(stderr=True)
     with (
@@ -231,7 +245,7 @@ def run_grid(cells: list[Cell], out: Path, workers: int = 1, lanes: int = 8, run
         # Lanes that go on and lanes that begin would not be evaluated at the same steps.
         parts = [[cell for cell in waiting if recorders[cell].has_begun == begun] for begun in (True, False)]
         together = [program for part in parts for program in programs(part, lanes)]
-        jobs = {pool.submit(_run_program, {cell: recorders[cell] for cell in cells}, out): cells for cells in together}
+        jobs = {pool.submit(run, {cell: recorders[cell] for cell in cells}, out): cells for cells in together}
         for job in as_completed(jobs):
             bar.update(task, advance=len(jobs[job]))
             console.print(job.result())
@@ -259,6 +273,19 @@ def _run_program(recorders: dict[Cell, Recorder], out: Path) -> str:
     return "\n".join(lines)
 
 
+def _run_apart(arguments: list[str], recorders: dict[Cell, Recorder], out: Path) -> str:
+    """The same in a process of its own, called with these arguments."""
+    names = "|".join(re.escape(f"{cell.scenario}__{cell.method}") for cell in recorders)
+    command = [sys.executable, "-m", "dgmarl.experiments.grid", *arguments, "--only", f"^({names})$", "--workers", "1"]
+    began = time.perf_counter()
+    # By default every process would take most of the GPU's memory for itself.
+    done = subprocess.run(command, env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}, capture_output=True, text=True)
+    missing = [cell.method for cell in recorders if not cell.path(out).exists()]
+    if done.returncode or missing:
+        raise RuntimeError(f"{' '.join(command)} left {', '.join(missing) or 'nothing'} undone:\n{done.stderr[-2000:]}")
+    return f"{', '.join(str(cell.path(out)) for cell in recorders)}: {time.perf_counter() - began:.0f} s"
+
+
 def _rounded(values: np.ndarray, digits: int = 5) -> list[list[float]]:
     return [[float(f"{value:.{digits}g}") for value in row] for row in values]
 
@@ -274,11 +301,21 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=8, help="cells of equal shape in one program")
     parser.add_argument("--only", default="", help="only cells whose SCENARIO__METHOD this regular expression finds")
     parser.add_argument("--runs", type=Path, help="also keep run folders here: a cell that was cut off goes on")
+    parser.add_argument(
+        "--apart", action="store_true", help="each program in its own process: under CUDA MPS they then share a GPU"
+    )
     options = parser.parse_args()
+    if options.apart:  # this process only waits: it must not take a place on the GPU
+        jax.config.update("jax_platforms", "cpu")
     given = {"seeds": options.seeds, "steps": options.steps and int(options.steps)}
     cells = GRIDS[options.grid](**{name: value for name, value in given.items() if value is not None})
     chosen = [cell for cell in cells if re.search(options.only, f"{cell.scenario}__{cell.method}")]
-    run_grid(chosen, options.out, options.workers, options.lanes, options.runs)
+    own = {"--out": options.out, "--lanes": options.lanes, **{f"--{name}": value for name, value in given.items()}}
+    passed = [
+        str(part) for name, value in {**own, "--runs": options.runs}.items() if value is not None for part in (name, value)
+    ]
+    run = partial(_run_apart, [options.grid, *passed]) if options.apart else None
+    run_grid(chosen, options.out, options.workers, options.lanes, options.runs, run)
 
 
 if __name__ == "__main__":

@@ -229,6 +229,14 @@ class TestRules:
         assert float(after.position[1, 1]) < 15.9
         np.testing.assert_array_equal(after.position[2], state.position[2])
 
+    def test_a_map_without_walls_can_be_played(self):
+        groups = (Group("ally", (14.0, 16.0), {"marine": 2}), Group("enemy", (16.0, 16.0), {"zealot": 2}))
+        env = Smaclite(Scenario("meadow", groups, attack_point=(14.0, 16.0), terrain="all_green"))
+        state, _ = env.reset(KEY)
+        after, _, outcome = jax.jit(env.step)(KEY, state, np.array([FIRST_TARGET, FIRST_TARGET]))
+        assert float(outcome.reward.sum()) > 0
+        assert np.isfinite(after.position).all()
+
     def test_the_order_decides_and_shapes_are_checked(self):
         env = battle("skirmish")
         state, _ = env.reset(KEY)

@@ -62,6 +62,8 @@ def wall_lines(
 
     A wall that earlier lines already keep one clear of gives none.
     """
+    if not n_walls:
+        return lines
     edge = jnp.moveaxis(jnp.asarray(near_cells)[cell_of(me.position)], -1, 0)  # [C, L]
     start, end = (Vector(jnp.asarray(ends)[edge, 0], jnp.asarray(ends)[edge, 1]) for ends in (walls.start, walls.end))
     along = end - start  # exact, which the difference of the two as seen from the unit would not be

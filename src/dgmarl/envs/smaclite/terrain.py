@@ -103,7 +103,7 @@ def walls_near_cells(free: np.ndarray, edges: Walls, reach: float) -> np.ndarray
     right = np.stack([direction[:, 1], -direction[:, 0]], axis=-1)
     farthest = np.where(right > 0, low + 1, low)
     near &= ((farthest - edges.start) * right).sum(-1) > 0
-    width = max(1, near[np.pad(free, RIM, mode="edge").ravel()].sum(1).max(initial=0))
+    width = near[np.pad(free, RIM, mode="edge").ravel()].sum(1).max(initial=0)
     table = np.full((side * side, width), -1, np.int32)
     for cell, candidates in enumerate(near):
         chosen = np.flatnonzero(candidates)

@@ -16,7 +16,7 @@ from dgmarl.report.charts import charts_data
 from dgmarl.report.figures import Panel, graph_panels, inline_svg, learning_curves, save, scenario_panels, svg
 from dgmarl.report.results import Result
 from dgmarl.report.statistics import Interval
-from dgmarl.report.style import CREDITS, GRAPHS, VALUES, order, style
+from dgmarl.report.style import CREDITS, GRAPHS, VALUES, order, style, styles
 
 METHODS = ("ippo-local", "mappo-global", "ippo-dg-oracle", "mappo-dg-random0.3", "qmix")
 
@@ -46,6 +46,13 @@ def test_a_method_has_one_colour_everywhere():
         assert on_page[style(method).name] == style(method).colour
     for figure in drawn[:3]:
         assert all(style(method).colour.lower() in svg(figure).lower() for method in METHODS)
+
+
+def test_two_runs_of_one_method_can_be_told_apart_on_a_page():
+    looks = styles(["ippo-dg-oracle (b)", "ippo-dg-oracle (a)", "ippo-local", "mappo-dg-oracle (a)"])
+    assert looks["ippo-dg-oracle (a)"] == style("ippo-dg-oracle (a)")
+    assert looks["ippo-local"] == style("ippo-local")
+    assert len({(look.colour, look.dash) for look in looks.values()}) == 4
 
 
 def simulated(colour: str, kind: str) -> np.ndarray:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from dgmarl.report.html import asset
 from dgmarl.report.results import Result
 from dgmarl.report.statistics import aggregate_band, mean
-from dgmarl.report.style import AXES, METRICS, order, style
+from dgmarl.report.style import AXES, METRICS, order, styles
 
 N_POINTS = 50
 DIGITS = 5
@@ -20,7 +20,11 @@ DIGITS = 5
 
 def charts_data(charts: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
     """By title of the chart, the results in it."""
-    drawn = [{"title": title, "series": [_series(one) for one in _ordered(results)]} for title, results in charts.items()]
+    looks = styles(result.method for results in charts.values() for result in results)
+    drawn = [
+        {"title": title, "series": [{**looks[one.method]._asdict(), **_series(one)} for one in _ordered(results)]}
+        for title, results in charts.items()
+    ]
     return {"axes": AXES, "metrics": METRICS, "charts": drawn}
 
 
@@ -41,7 +45,7 @@ def _series(result: Result) -> dict[str, Any]:
         for name, values in measured.items()
         if values is not None
     }
-    return {**style(result.method)._asdict(), "method": result.method, "seeds": len(result.final), "curves": curves}
+    return {"method": result.method, "seeds": len(result.final), "curves": curves}
 
 
 def curve(x: Float[np.ndarray, "S K"], values: Float[np.ndarray, "S K"]) -> list[list[float] | None]:

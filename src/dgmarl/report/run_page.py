@@ -21,7 +21,7 @@ from dgmarl.report.html import page, scripts
 from dgmarl.report.replay import REPLAY, replay_data, replay_html
 from dgmarl.report.results import Result, place
 from dgmarl.report.statistics import mean_interval
-from dgmarl.report.style import order, style
+from dgmarl.report.style import Style, order, style, styles
 from dgmarl.report.table import interval_texts
 
 LARGEST = 5_000_000
@@ -62,12 +62,12 @@ def _about(results: Sequence[Result]) -> str:
 
 
 def _headline(results: Sequence[Result]) -> str:
-    rows = []
+    rows, looks = [], styles(result.method for result in results)
     for before, result in zip([None, *results], results, strict=False):
         estimate, ends = interval_texts(mean_interval(result.final))
         env = "" if before is not None and before.env == result.env else escape(result.env)
         steps = f"{int(result.steps[:, -1].min()):,}"
-        rows.append((env, _named(result.method), _cell(estimate), _cell(ends), _cell(len(result.final)), _cell(steps)))
+        rows.append((env, _named(looks[result.method]), _cell(estimate), _cell(ends), _cell(len(result.final)), _cell(steps)))
     caption = "Mean over seeds of the last evaluation, never the best, with its 95 % bootstrap interval over seeds."
     titles = ("environment", "method", "team return", "95 % interval", "seeds", "steps per seed")
     return f'<p class="faint">{caption}</p>{_table(titles, rows)}'
@@ -111,13 +111,13 @@ def _aggregates(results: Sequence[Result]) -> str:
 
 
 def _timing(results: Sequence[Result]) -> str:
-    rows = []
+    rows, looks = [], styles(result.method for result in results)
     for result in results:
         timing = result.facts.get("timing")
         if timing:
             seconds = (_cell(f"{timing.get(name, float('nan')):,.1f}") for name in ("compile_s", "train_s", "steps_per_s"))
             facts = (timing.get(name, "") for name in ("peak_memory_mib", "device", "cores", "jax", "dgmarl"))
-            rows.append((escape(result.env), _named(result.method), *seconds, *map(_cell, facts)))
+            rows.append((escape(result.env), _named(looks[result.method]), *seconds, *map(_cell, facts)))
     titles = ("environment", "method", "compiling, s", "training, s", "steps/s, all seeds", "memory, MiB", "device", "cores")
     if not rows:
         return ""
@@ -152,8 +152,9 @@ def _differences(results: Sequence[Result]) -> str:
     different = [name for name in names if len({json.dumps(config.get(name)) for config in configs}) > 1]
     if not different:
         return _section("Configuration", "<p>All configurations are the same.</p>" if len(results) > 1 else "")
+    looks = styles(result.method for result in results)
     rows = [
-        (_named(result.method), *(escape(_plain(config.get(name))) for name in different))
+        (_named(looks[result.method]), *(escape(_plain(config.get(name))) for name in different))
         for result, config in zip(results, configs, strict=True)
     ]
     same = f"{len(names) - len(different)} other fields are the same everywhere."
@@ -244,8 +245,7 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{content}</section>" if content else ""
 
 
-def _named(method: str) -> str:
-    drawn = style(method)
+def _named(drawn: Style) -> str:
     return f'<span class="swatch" style="background:{drawn.colour}"></span>{escape(drawn.name)}'
 
 

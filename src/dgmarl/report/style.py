@@ -5,6 +5,7 @@ as far from them for people who lack a cone (a test computes it); all can be see
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
@@ -51,6 +52,17 @@ def style(method: str) -> Style:
     if credit == "dg":
         return Style(f"{name}-DG {_spaced(graph)}".rstrip() + extra, graph_colour(graph), dash)
     return Style(method + extra, OTHER_GRAPH, dash)
+
+
+def styles(methods: Iterable[str]) -> dict[str, Style]:
+    """Of all methods of one page: of two that would look the same (two runs of one method), the second gets another colour."""
+    found: dict[str, Style] = {}
+    for method in sorted(dict.fromkeys(methods), key=order):
+        own = style(method)
+        spare = [own, *(own._replace(colour=colour) for colour in (OTHER_GRAPH, *VALUES.values()))]
+        taken = {(other.colour, other.dash) for other in found.values()}
+        found[method] = next((look for look in spare if (look.colour, look.dash) not in taken), own)
+    return found
 
 
 def order(method: str) -> tuple:

@@ -172,13 +172,23 @@ def test_iql_may_learn_from_the_teams_reward_and_the_others_from_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("env", "options", "said"),
     [
-        ({}, "In training the rewards of others had a weight of 0.3."),
-        ({"learner.weighted": True, "learner.cross_weight": 1}, "In training they kept the weight 0.05."),
-        ({"learner.adapt_cross_weight": True}, "In training the rewards of others had a weight of at most 0.3."),
+        ("lbf/8x8-2p-2f", {}, ""),
+        ("lbf/8x8-3p-2f", {}, "In training the rewards of others had a weight of 0.3."),
+        ("lbf/8x8-2p-2f", {"learner.weighted": True}, "In training they kept the weight 0.05."),
+        (
+            "lbf/8x8-3p-2f",
+            {"learner.adapt_cross_weight": True},
+            "In training the rewards of others had a weight of at most 0.3.",
+        ),
+        (
+            "lbf/8x8-2p-2f",
+            {"learner.edge_strength": 0.5},
+            "In training each hop of a path multiplied the rewards it led to by 0.5.",
+        ),
     ],
 )
-def test_a_replay_says_how_graph_credit_was_weighed(options, said):
-    run = api.Run(resolve("lbf/8x8-2p-2f", "ippo-dg", options), *[None] * 5)
+def test_a_replay_says_how_graph_credit_was_weighed(env, options, said):
+    run = api.Run(resolve(env, "ippo-dg", options), *[None] * 5)
     assert run.credit_note() == said

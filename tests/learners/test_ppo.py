@@ -200,6 +200,23 @@ def test_edges_of_less_strength_lie_between_no_edges_and_whole_ones():
     np.testing.assert_allclose(half, (none + whole) / 2, atol=1e-5)
 
 
+def test_others_rewards_fade_with_the_steps_that_pass_and_ones_own_do_not():
+    batch, _ = padded_episodes(np.random.default_rng(4))
+    graph = np.ones((T, B, N, N), bool)
+
+    def parts(**options):
+        state, samples, _ = jitted(learner(credit="graph", weighted=False, **options))
+        return np.moveaxis(np.asarray(samples(state, batch, graph).parts), -2, 0)
+
+    own, cross = parts()
+    faded_own, faded = parts(fade=0.5)
+    np.testing.assert_allclose(faded_own, own, atol=1e-6)
+    # Everybody meets everybody at once: what the other adds is its GAE, with less of lambda where it fades.
+    shorter = parts(lambda_=LAMBDA / 2)[0]
+    np.testing.assert_allclose(cross, own[..., ::-1], atol=1e-5)
+    np.testing.assert_allclose(faded, shorter[..., ::-1], atol=1e-5)
+
+
 def test_global_credit_pays_the_sum_to_everybody():
     batch, _ = padded_episodes(np.random.default_rng(0))
     state, samples, _ = jitted(learner(credit="global"))

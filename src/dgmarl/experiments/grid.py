@@ -109,6 +109,14 @@ def _named(family: str, scenario: str, method: str, graph: str = "", preset: Pre
 _foraging = partial(_named, "lbf")
 
 
+CREDIT_LEVERS: tuple[dict[str, Any], ...] = (
+    {"learner.edge_strength": 0.5},
+    {"learner.edge_strength": 0.2},
+    {"learner.fade": 0.9},
+    {"learner.fade": 0.5},
+    {"learner.share_parameters": False},
+)
+"""One change of the credit with a given graph each: soft edges, influence that fades, and a critic (and policy) per agent."""
 MODEL_LEVERS: tuple[dict[str, Any], ...] = (
     {"graph_model.gradient_steps": 4},
     {"graph_model.gradient_steps": 4, "graph_model.replay": 8},
@@ -140,16 +148,16 @@ def lbf_levers(seeds: int = 5, steps: int = 3_000_000) -> list[Cell]:
 
 
 def lbf_models(seeds: int = 3, steps: int = 500_000) -> list[Cell]:
-    """What single options of the graph's models, and soft edges, do to the graph and to early learning: short runs."""
-    soft = [{"learner.edge_strength": strength} for strength in (0.5, 0.2)]
-    levers: list[tuple[str, dict[str, Any]]] = [("oracle", {}), *(("oracle", change) for change in soft)]
+    """What single options of credit and of the graph's models do to the graph and to early learning: short runs.
+
+    And longer, whether two who never earn alone (10x10-2p-3f-coop) find each other when others' rewards count less.
+    """
+    levers: list[tuple[str, dict[str, Any]]] = [("oracle", {}), *(("oracle", change) for change in CREDIT_LEVERS)]
     levers += [("learned", {}), *(("learned", change) for change in MODEL_LEVERS)]
     of_scenario = {"8x8-2p-4f-coop": steps, "15x15-3p-4f": steps * 2 // 5}
-    return [
-        _lever("lbf-models", scenario, *lever, seeds, steps, "tuned")
-        for scenario, steps in of_scenario.items()
-        for lever in levers
-    ]
+    cells = [("10x10-2p-3f-coop", "learned", {"learner.cross_weight": 0.3}, seeds, steps * 4)]
+    cells += [(scenario, *lever, seeds, steps) for scenario, steps in of_scenario.items() for lever in levers]
+    return [_lever("lbf-models", *cell, "tuned") for cell in cells]
 
 
 def _weights(weighted: bool, beta: float) -> dict[str, Any]:

@@ -68,6 +68,8 @@ class PPOConfig:
     """Weight of other agents' rewards in graph credit; 1: the paper's."""
     adapt_cross_weight: bool = False
     """Multiply that weight by one from 0.2 to 1 that makes the gradient's direction surest (`credit.cross_weight`)."""
+    fade: float = 1.0
+    """What others' rewards keep of their weight with each step that passes; 1: all of it (the paper's). Plain weights only."""
     edge_strength: float = 1.0
     """Strength of an edge between two agents, multiplied along a path; 1: whoever is reached counts in full (the paper's)."""
     form: Form = "td"
@@ -90,6 +92,7 @@ class PPOConfig:
         for name in ("learning_rate", "gradient_clip"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         require(self.entropy >= 0, "entropy", self.entropy, "0 or more")
+        require(self.fade == 1 or not self.weighted, "fade", self.fade, "1 with weighted = on")
         require(self.edge_strength == 1 or self.form == "td", "edge_strength", self.edge_strength, "1 with form = return")
 
 
@@ -221,19 +224,11 @@ class PPO:
         """Advantages and critic targets, once per batch, before any update (specification of Algorithm 1 and GAE)."""
         config = self.config
         value, next_value = self.values(critic, batch)
-        masks = (batch.bootstrap, batch.continues, config.gamma, config.lambda_)
-        own = gae(reward, value, next_value, *masks)
+        own = gae(reward, value, next_value, batch.bootstrap, batch.continues, config.gamma, config.lambda_)
         cross = jnp.zeros_like(own)
         if config.credit == "graph":
             assert graph is not None
-            if config.edge_strength < 1:
-                strengths = jnp.where(graph, config.edge_strength, 0)
-                reached = soft_graph_gae(reward, value, next_value, strengths, *masks, weighted=config.weighted)
-            else:
-                baseline = jnp.broadcast_to(value[..., None, :], graph.shape) if config.form == "return" else None
-                options = {"weighted": config.weighted, "form": config.form, "pair_baseline": baseline, "own": own}
-                reached = graph_gae(reward, value, next_value, graph, *masks, **options)
-            cross = reached - own
+            cross = self._cross_credit(batch, reward, value, next_value, graph, own)
         advantage = own + cross_weight * cross
         mask = jnp.broadcast_to(batch.valid[..., None], advantage.shape)
         if config.mask_dead:
@@ -244,6 +239,19 @@ class PPO:
             advantage = (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
         parts = jnp.stack([own, cross], axis=-2)
         return Samples(batch.view, batch.action, batch.log_prob, batch.starts, advantage, own + value, mask, parts)
+
+    def _cross_credit(self, batch: Batch, reward: Array, value: Array, next_value: Array, graph: Array, own: Array) -> Array:
+        """What the rewards of others add to each advantage; with `fade`, a TD error has the weight (gamma lambda fade)^lag."""
+        config = self.config
+        steps = (reward, value, next_value)
+        masks = (batch.bootstrap, batch.continues, config.gamma, config.lambda_ * config.fade)
+        if config.fade < 1:
+            own = gae(*steps, *masks)
+        if config.edge_strength < 1:
+            return soft_graph_gae(*steps, jnp.where(graph, config.edge_strength, 0), *masks, weighted=config.weighted) - own
+        baseline = jnp.broadcast_to(value[..., None, :], graph.shape) if config.form == "return" else None
+        options = {"weighted": config.weighted, "form": config.form, "pair_baseline": baseline, "own": own}
+        return graph_gae(*steps, graph, *masks, **options) - own
 
     def values(self, critic: Any, batch: Batch) -> tuple[Float[Array, "T B N"], Float[Array, "T B N"]]:
         """V of every view and of its successor; in one pass where the successors are the views themselves."""

@@ -99,6 +99,8 @@ class Run(NamedTuple):
         if learner.cross_weight != 1 or learner.adapt_cross_weight:
             at_most = "at most " if learner.adapt_cross_weight else ""
             notes.append(f"In training the rewards of others had a weight of {at_most}{learner.cross_weight:g}.")
+        if learner.fade != 1:
+            notes.append(f"In training the rewards of others kept {learner.fade:g} of their weight with each step.")
         if learner.edge_strength != 1:
             notes.append(f"In training each hop of a path multiplied the rewards it led to by {learner.edge_strength:g}.")
         return " ".join(notes)

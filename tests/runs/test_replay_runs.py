@@ -184,6 +184,11 @@ def test_iql_may_learn_from_the_teams_reward_and_the_others_from_nothing_else():
         ),
         (
             "lbf/8x8-2p-2f",
+            {"learner.fade": 0.5},
+            "In training the rewards of others kept 0.5 of their weight with each step.",
+        ),
+        (
+            "lbf/8x8-2p-2f",
             {"learner.edge_strength": 0.5},
             "In training each hop of a path multiplied the rewards it led to by 0.5.",
         ),

@@ -44,6 +44,7 @@ def test_lanes_differ(together):
     assert len({tuple(loss) for loss in losses}) == len(CELLS)
 
 
+@pytest.mark.slow
 def test_learned_lanes_differ_by_their_threshold():
     thresholds = [0.0, 10.0]
     cells = [config("ippo-dg", "learned", **{"graph_model.threshold": c}) for c in thresholds]

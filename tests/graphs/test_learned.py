@@ -146,11 +146,14 @@ def test_losses_fall_and_metrics_are_what_they_say(gift):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"encoder": False, "multi_head": True},
-        {"sees": "local_state", "replay": 3, "gradient_steps": 2, "pair_fraction": 0.6, "condition_on_action": True},
+        pytest.param({}, id="default"),
+        pytest.param({"encoder": False, "multi_head": True}, id="raw states, heads"),
+        pytest.param(
+            {"sees": "local_state", "replay": 3, "gradient_steps": 2, "pair_fraction": 0.6, "condition_on_action": True},
+            id="all other options",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["default", "raw states, heads", "all other options"],
 )
 def test_edges_appear_in_the_right_states_only(options):
     source, gstate, batch, _ = trained(Signals(), n_updates=150, **options)

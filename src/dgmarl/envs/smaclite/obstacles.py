@@ -71,22 +71,42 @@ def wall_lines(
     distance = _squared_distance(start, along)
     matters = minds & (edge >= 0) & (start.det(along) < 0) & (distance < (speed + me.radius) ** 2)
 
-    def some_left(carry: tuple[Array, Array, Lines]) -> Array:
-        place, left, _ = carry
-        return (place < n_walls) & (left < jnp.inf).any()
-
-    def trip(carry: tuple[Array, Array, Lines]) -> tuple[Array, Array, Lines]:
-        place, left, lines = carry
-        least, which = first_least(left, axis=0)
-        chosen = jnp.arange(len(left))[:, None] == which
+    def line_of(which: Int[Array, "L"], least: Float[Array, "L"]) -> tuple[Lines, Array]:
+        chosen = jnp.arange(len(edge))[:, None] == which
         a, b, a_to_b = jax.tree.map(lambda values: jnp.where(chosen, values, 0.0).sum(0), (start, end, along))
         line = _wall_line(a, b, a_to_b, me)
         line = line._replace(valid=line.valid & (least < jnp.inf))
         clear = [(ends - line.point).det(line.direction) - me.radius >= -EPSILON for ends in (start, end)]
-        covered = line.valid & clear[0] & clear[1]
-        return place + 1, jnp.where(chosen | covered, jnp.inf, left), put(lines, place, line)
+        return line, line.valid & clear[0] & clear[1]
 
-    return lax.while_loop(some_left, trip, (jnp.int32(0), jnp.where(matters, distance, jnp.inf), lines))[2]
+    return _nearest_first(jnp.where(matters, distance, jnp.inf), lines, 0, n_walls, line_of)
+
+
+def _nearest_first(
+    left: Float[Array, "C L"],
+    lines: Lines,
+    begin: int,
+    end: int,
+    line_of: Callable[[Int[Array, "L"], Float[Array, "L"]], tuple[Lines, Array | bool]],
+) -> Lines:
+    """Lines of the candidates into the places from `begin` to `end`, nearest first, only while some lane has one left.
+
+    left: squared distance of each candidate, infinite for those that do not count. line_of: from the nearest and its distance,
+    its line, and which of the others need none now.
+    """
+
+    def some_left(carry: tuple[Array, Array, Lines]) -> Array:
+        place, left, _ = carry
+        return (place < end) & (left < jnp.inf).any()
+
+    def trip(carry: tuple[Array, Array, Lines]) -> tuple[Array, Array, Lines]:
+        place, left, lines = carry
+        least, which = first_least(left, axis=0)
+        line, covered = line_of(which, least)
+        done = (jnp.arange(len(left))[:, None] == which) | covered
+        return place + 1, jnp.where(done, jnp.inf, left), put(lines, place, line)
+
+    return lax.while_loop(some_left, trip, (jnp.int32(begin), left, lines))[2]
 
 
 def _squared_distance(start: Vector, along: Vector) -> Array:
@@ -186,18 +206,7 @@ def unit_lines(
         distance, who = lax.top_k(-squared.T, n_lines - place)
         near = line_to(who.T, -distance.T)
         return jax.tree.map(lambda all_, some: jnp.concatenate([all_[:place], some]), lines, near)
-
-    def some_left(carry: tuple[Array, Array, Lines]) -> Array:
-        place, left, _ = carry
-        return (place < n_lines) & (left < jnp.inf).any()
-
-    def trip(carry: tuple[Array, Array, Lines]) -> tuple[Array, Array, Lines]:
-        place, left, lines = carry
-        least, who = first_least(left, axis=0)
-        left = jnp.where(jnp.arange(len(left))[:, None] == who, jnp.inf, left)
-        return place + 1, left, put(lines, place, line_to(who, least))
-
-    return lax.while_loop(some_left, trip, (jnp.int32(place), squared, lines))[2]
+    return _nearest_first(squared, lines, place, n_lines, lambda who, least: (line_to(who, least), False))
 
 
 def unit_line(me: Body, other: Body, other_stands: Bool[Array, "L"]) -> Lines:

@@ -10,6 +10,8 @@ GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 # Every program is compiled once: tests, and the processes they start, find it here afterwards. Set before JAX is imported.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+# One device, whatever the machine has: what runs over several is tested on its own.
+os.environ["JAX_NUM_CPU_DEVICES"] = "1"
 # Tests compile much and compute little: less optimised programs take a quarter less time to make.
 os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=1 {os.environ.get('XLA_FLAGS', '')}"
 

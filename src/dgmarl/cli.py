@@ -642,6 +642,10 @@ def _run(arguments: list[str]) -> int:
     parsed = parse(command, prog=f"dgmarl {name}", args=rest, description=_describe(command))
     if save is not None:
         write_yaml(save, getattr(parsed, "resolved", lambda: parsed)())
+    if command in (Train, Reproduce, Demo):
+        from dgmarl.device import use_all_cores
+
+        use_all_cores()
     return parsed.run()
 
 

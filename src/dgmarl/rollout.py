@@ -103,11 +103,12 @@ def collect(
         return (Play(state, view, memory, done), running), record
 
     carry, keys = (play, jnp.ones(play.starts.shape, bool)), jax.random.split(key, (length, 3))
+    at_once = 1 if env.loops_inside else unroll()
     chunk = next(n for n in range(STEPS_AT_ONCE, 0, -1) if length % n == 0)
     if reset or length <= 2 * STEPS_AT_ONCE or chunk < 10:
-        (last, _), steps = jax.lax.scan(one_step, carry, keys, unroll=unroll())
+        (last, _), steps = jax.lax.scan(one_step, carry, keys, unroll=at_once)
     else:
-        (last, _), steps, played = _scan_while(lambda carry: carry[1], one_step, carry, keys, chunk)
+        (last, _), steps, played = _scan_while(lambda carry: carry[1], one_step, carry, keys, chunk, at_once)
         steps = (_where(jnp.arange(length) >= played, recorded(last), steps[0]), *steps[1:])  # who has ended stands still
     plays, next_view, action, log_prob, reward, terminated, truncated, keys, local = steps
     valid = jnp.ones_like(terminated)
@@ -130,7 +131,7 @@ def collect(
 
 
 def _scan_while(
-    goes_on: Callable[[Any], Array], one_step: Callable, carry: Any, inputs: Array, chunk: int
+    goes_on: Callable[[Any], Array], one_step: Callable, carry: Any, inputs: Array, chunk: int, at_once: int
 ) -> tuple[Any, Any, Int[Array, ""]]:
     """`lax.scan`, `chunk` steps at a time while anybody goes on; also the number of steps. Outputs of steps left out are 0."""
     n_chunks = inputs.shape[0] // chunk
@@ -138,7 +139,7 @@ def _scan_while(
 
     def next_chunk(state: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
         number, carry, outputs = state
-        carry, new = jax.lax.scan(one_step, carry, chunks[number], unroll=unroll())
+        carry, new = jax.lax.scan(one_step, carry, chunks[number], unroll=at_once)
         return number + 1, carry, jax.tree.map(lambda all_, part: all_.at[number].set(part), outputs, new)
 
     def unfinished(state: tuple[Array, Any, Any]) -> Bool[Array, ""]:

@@ -60,6 +60,8 @@ class Environment(ABC, Generic[State]):
     """A cooperative multi-agent environment with one reward per agent."""
 
     spec: EnvSpec
+    loops_inside: bool = False
+    """Whether a step is itself made of loops: then nothing is gained by compiling several steps as one, and much time lost."""
 
     @abstractmethod
     def reset(self, key: PRNGKeyArray) -> tuple[State, View]:

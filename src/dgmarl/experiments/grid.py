@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from dgmarl.config import plain
+from dgmarl.device import use_all_cores
 from dgmarl.experiments.lanes import shape, train_all
 from dgmarl.files import write_atomic
 from dgmarl.runs.folder import RunFolder, code_version
@@ -99,14 +100,24 @@ def lbf_oracle(seeds: int = 10, steps: int = 5_000_000) -> list[Cell]:
     return [_foraging(scenario, *credit, seeds=seeds, steps=steps) for scenario in scenarios for credit in credits]
 
 
-def _named(family: str, scenario: str, method: str, graph: str = "", preset: Preset = "paper", **options: Any) -> Cell:
+def _named(
+    family: str,
+    overrides: dict[str, Any],
+    scenario: str,
+    method: str,
+    graph: str = "",
+    preset: Preset = "paper",
+    **options: Any,
+) -> Cell:
     """A cell that is named for its method and graph, and for its preset if that is not the paper's."""
     name = "-".join(filter(None, (method, graph.replace(":", ""), "" if preset == "paper" else preset)))
-    config = resolve(f"{family}/{scenario}", method, None, preset, graph=graph or "oracle", **options)
+    config = resolve(f"{family}/{scenario}", method, overrides, preset, graph=graph or "oracle", **options)
     return Cell(family, scenario, name, config)
 
 
-_foraging = partial(_named, "lbf")
+_foraging = partial(_named, "lbf", {})
+# A hundred battles of an evaluation cost as much as ten iterations.
+_battle = partial(_named, "smaclite", {"evaluation.interval": 100_000})
 
 
 CREDIT_LEVERS: tuple[dict[str, Any], ...] = (
@@ -154,7 +165,7 @@ def lbf_models(seeds: int = 3, steps: int = 500_000) -> list[Cell]:
     """
     levers: list[tuple[str, dict[str, Any]]] = [("oracle", {}), *(("oracle", change) for change in CREDIT_LEVERS)]
     levers += [("learned", {}), *(("learned", change) for change in MODEL_LEVERS)]
-    of_scenario = {"8x8-2p-4f-coop": steps, "15x15-3p-4f": steps * 2 // 5}
+    of_scenario = {"8x8-2p-4f-coop": steps, "15x15-3p-4f": steps * 2}
     cells = [("10x10-2p-3f-coop", "learned", {"learner.cross_weight": 0.3}, seeds, steps * 4)]
     cells += [(scenario, *lever, seeds, steps) for scenario, steps in of_scenario.items() for lever in levers]
     return [_lever("lbf-models", *cell, "tuned") for cell in cells]
@@ -190,7 +201,7 @@ def smaclite(seeds: int = 5, steps: int = 1_000_000) -> list[Cell]:
     numbers, and MAPPO once more with many environments."""
     options: dict[str, Any] = {"seeds": seeds, "steps": steps}
     credits = (("mappo-local",), ("mappo-global",), ("mappo-dg", "learned"))
-    battles = [partial(_named, "smaclite", scenario, **options) for scenario in ("MMM", "3s5z_vs_3s6z")]
+    battles = [partial(_battle, scenario, **options) for scenario in ("MMM", "3s5z_vs_3s6z")]
     cells = [battle(*credit) for battle in battles for credit in credits]
     cells += [battle("qmix") for battle in battles]
     return cells + [battle(*credit, preset="fast") for battle in battles for credit in credits]
@@ -315,6 +326,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.apart:  # this process only waits: it must not take a place on the GPU
         jax.config.update("jax_platforms", "cpu")
+    use_all_cores()
     given = {"seeds": options.seeds, "steps": options.steps and int(options.steps)}
     cells = GRIDS[options.grid](**{name: value for name, value in given.items() if value is not None})
     chosen = [cell for cell in cells if re.search(options.only, f"{cell.scenario}__{cell.method}")]

@@ -23,7 +23,7 @@ from dgmarl.learners.ppo import PPO, PPOConfig
 from dgmarl.rollout import Batch
 from dgmarl.runs.recorder import Recorder, TrainResult
 from dgmarl.settings import TrainConfig
-from dgmarl.training import Trainer, TrainState, start_seeds, train
+from dgmarl.training import Trainer, TrainState, for_seeds, spread, start_seeds, train
 
 GIVEN = ("self", "complete", "oracle", "random:", "fixed:")
 """Graph sources that cost little and learn nothing; names, or how they begin."""
@@ -116,9 +116,15 @@ def train_lanes(recorders: Sequence[Recorder]) -> list[TrainResult]:
             alone.append(recorder.restore(fresh) if recorder.has_begun else recorder.begin(fresh))
         as_lane = start_seeds(trainer(), base)
         state = jax.tree.map(lambda *parts: jnp.concatenate(parts), *(_in_form(own, as_lane) for own in alone))
+        lanes, state = spread((lanes, state), len(configs) * base.seeds)
         began = time.perf_counter()
-        advance = jax.vmap(lambda lane, state, n_iterations: trainer(lane).advance(state, n_iterations), in_axes=(0, 0, None))
-        advance = jax.jit(advance, donate_argnums=1).lower(lanes, state, 1).compile()
+
+        def advance_one(of_lane: tuple[Lane, TrainState], n_iterations: Array) -> Any:
+            return trainer(of_lane[0]).advance(of_lane[1], n_iterations)
+
+        advance_all = for_seeds(advance_one, len(configs) * base.seeds)
+        advance = jax.jit(lambda lanes, state, n_iterations: advance_all((lanes, state), n_iterations), donate_argnums=1)
+        advance = advance.lower(lanes, state, 1).compile()
         for recorder in recorders:
             recorder.compiled(time.perf_counter() - began)
         between = trainer().iterations_between_evaluations

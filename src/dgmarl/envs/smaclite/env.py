@@ -35,6 +35,8 @@ class Smaclite(Environment[State]):
     Every episode starts alike. The order in which units act within a tick is the only chance there is.
     """
 
+    loops_inside = True
+
     def __init__(self, scenario: Scenario, config: SmacliteConfig | None = None):
         self.config = config = SmacliteConfig() if config is None else config
         self.roster = roster = make_roster(scenario)

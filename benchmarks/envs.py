@@ -22,7 +22,9 @@ from rich.progress import track
 from rich.table import Table
 
 from dgmarl import make_env
+from dgmarl.device import devices_for, use_all_cores
 from dgmarl.rollout import random_actions, step_and_reset
+from dgmarl.training import for_seeds, spread
 
 SMACLITE_IDS = (
     "smaclite/MMM",
@@ -72,10 +74,14 @@ def ours(env_id: str, batch: int, length: int) -> dict[str, float]:
         total += after.outcome.reward.sum() + after.next_view.obs.sum() + after.next_view.state.sum()
         return (key, after.state, after.view, total), None
 
-    run = jax.jit(lambda carry: jax.lax.scan(one_step, carry, None, length)[0])
-    key = jax.random.key(0)
-    state, view = jax.jit(jax.vmap(env.reset))(jax.random.split(key, batch))
-    return measure(run, (key, state, view, jnp.float32(0)), batch * length)
+    n_devices = devices_for(batch)  # each plays its share
+
+    def start(key: Any) -> Any:
+        return key, *jax.vmap(env.reset)(jax.random.split(key, batch // n_devices)), jnp.float32(0)
+
+    run = for_seeds(lambda carry: jax.lax.scan(one_step, carry, None, length)[0], n_devices)
+    begun = jax.vmap(start)(jax.random.split(jax.random.key(0), n_devices))
+    return measure(jax.jit(run), spread(begun, n_devices), batch * length)
 
 
 def jumanji_lbf(env_id: str, batch: int, length: int) -> dict[str, float]:
@@ -174,6 +180,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", help="numbers of environments side by side")
     parser.add_argument("--alone", action="store_true", help="leave out lbforaging and Jumanji")
     options = parser.parse_args()
+    use_all_cores()
     accelerated = jax.default_backend() != "cpu"
     batches = tuple(options.batches or ((*BATCHES, 16384, 131072) if accelerated else BATCHES))
     device = f"{jax.devices()[0].device_kind} ({platform.machine()})"

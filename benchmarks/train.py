@@ -25,8 +25,9 @@ from rich.progress import track
 from rich.table import Table
 
 from dgmarl import make_env
+from dgmarl.device import use_all_cores
 from dgmarl.settings import MIXERS, resolve
-from dgmarl.training import Trainer, for_seeds
+from dgmarl.training import Trainer, for_seeds, spread
 
 ORIGINAL_STEPS_PER_S, ORIGINAL_VALUE_BASED = 2080, 538
 ROWS = (
@@ -51,7 +52,7 @@ def prepare(
     """A compiled lap of `iterations` iterations, the state it starts from, and the seconds that compiling took."""
     graph = f"fixed:{_ring(env)}" if graph == "fixed" else graph
     trainer = Trainer(resolve(env, method, overrides, preset, graph=graph, seeds=seeds, steps=10**9))
-    state = jax.jit(jax.vmap(trainer.init))(jax.vmap(jax.random.key)(jnp.arange(seeds)))
+    state = spread(jax.jit(jax.vmap(trainer.init))(jax.vmap(jax.random.key)(jnp.arange(seeds))), seeds)
 
     def lap(state: Any) -> Any:
         return jax.lax.fori_loop(0, iterations, lambda _, state: trainer.iterate(state)[0], state)
@@ -120,6 +121,7 @@ def main() -> None:
     parser.add_argument("--compile-workers", type=int, default=1, help="programs compiled at a time")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args()
+    use_all_cores()
     overrides = {name: json.loads(value) for name, _, value in (text.partition("=") for text in options.set)}
     jobs = [(method, graph, n) for n in options.seeds for method, graph in ROWS if re.search(options.only, f"{method} {graph}")]
     rows = []

@@ -212,7 +212,7 @@ def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = 
         recorder.compiled(time.perf_counter() - began)
         while recorder.wants_more():
             n_iterations = trainer.iterations_between_evaluations if recorder.steps else 1
-            state, metrics, evaluation = advance(state, n_iterations)
+            state, metrics, evaluation = jax.block_until_ready(advance(state, n_iterations))
             recorder.record(state, metrics, evaluation)
         recorder.save(state)
     return recorder.result(state)

@@ -10,7 +10,6 @@ import pytest
 
 from dgmarl import api
 from dgmarl.envs.base import EnvSpec, View
-from dgmarl.learners import q_learning
 from dgmarl.learners.q_learning import QConfig, QLearner
 from dgmarl.learners.replay import Episodes, add, sample
 from dgmarl.rollout import collect, start_play
@@ -179,25 +178,6 @@ def test_each_batch_is_standardised_with_those_before_it():
         expected, statistics = q.standardised_reward(statistics, alone(batch))
         np.testing.assert_allclose(reward, expected[0], rtol=1e-5)
     assert same(after, statistics)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {**MIXED, "network": "gru", "lambda_": 0.6},
-        {"mixer": "qplex", "credit": "global", "network": "gru", "last_action": True, "target_update": 0.1},
-        {"share_parameters": False},
-    ],
-)
-def test_the_one_pass_of_an_accelerator_computes_the_same(monkeypatch, options):
-    q, played = learner(**options), episodes(n_rewards=1 if "mixer" in options else N)
-    state, two_passes = jitted(q)
-    state = state._replace(target=jax.tree.map(lambda leaf: 0.9 * leaf, state.target))
-    expected = two_passes(state, played, 3)
-    monkeypatch.setattr(q_learning, "launch_bound", lambda: True)
-    found = jax.jit(q.updates)(state, alone(played), 3)
-    for new, old in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
-        np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-6)
 
 
 def test_a_state_that_is_the_observations_need_not_be_kept():

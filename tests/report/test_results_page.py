@@ -124,7 +124,7 @@ def row(text: str, scenario: str) -> list[str]:
 def test_value_based_methods_are_held_against_the_paper_in_each_scenario():
     text = page(values(iql=0.99, qmix=0.2), [])[0]
     # After as many steps IQL is ahead, though QMIX had five times more and ended higher than at 1 million.
-    assert row(text, "15x15-4p-3f")[-1] == "**agrees** (after 1 million steps)"
+    assert row(text, "15x15-4p-3f")[-1] == "**agrees** (after 1 of 5 million steps)"
     assert row(text, "10x10-3p-3f")[-1].startswith("**agrees in part**")
     assert row(text, "8x8-2p-4f-coop")[-1].startswith("**does not agree**")
     cells = row(text, "15x15-4p-3f")
@@ -135,14 +135,15 @@ def test_value_based_methods_are_held_against_the_paper_in_each_scenario():
     assert cells[2] == cells[4] == ""
     other = page(values(iql=0.02, qmix=0.2), [])[0]
     assert row(other, "15x15-4p-3f")[-1].startswith("**does not agree**")
-    assert row(other, "8x8-2p-4f-coop")[-1].startswith("**agrees**")
+    # It may still learn.
+    assert row(other, "8x8-2p-4f-coop")[-1] == "**open** (after 1 of 5 million steps)"
 
 
 def test_claims_of_one_sentence_are_counted_together_with_their_steps():
     judged = {claim.paper: claim for claim in claims(values(iql=0.99, qmix=0.2))}
     ahead, fails = (next(claim for paper, claim in judged.items() if word in paper) for word in ("beats QMIX", "IQL fails"))
-    assert ahead.counted() == "3 for it (after 1 million steps)"
-    assert fails.counted() == "2 against it (after 1 million steps)"
+    assert ahead.counted() == "3 for it (after 1 of 5 million steps)"
+    assert fails.counted() == "2 against it (after 1 of 5 million steps)"
     alone = [result for result in values(iql=0.99, qmix=0.2) if result.method == "qmix"]
     verdicts = {claim.paper: claim.verdict for claim in claims(alone)}
     assert verdicts[ahead.paper] == verdicts[fails.paper] == "not tested yet"

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import jax
 
 from dgmarl.config import override
+from dgmarl.device import devices_for
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
 from dgmarl.experiments.grid import Cell, programs, published
@@ -212,8 +213,8 @@ def try_out(config: TrainConfig) -> Speed:
     spec = make_env(config.env, **config.env_options).spec
     per_iteration = config.n_envs * spec.horizon
     steps = per_iteration + TRIAL_EPISODES * spec.horizon  # the first evaluation comes after one iteration
-    # On a CPU seeds take turns, so that one tells the speed of all; elsewhere they run side by side.
-    seeds = 1 if jax.default_backend() == "cpu" else config.seeds
+    # A core works on its seeds in turn, so that one for each tells the speed of all; elsewhere they run side by side.
+    seeds = devices_for(config.seeds) if jax.default_backend() == "cpu" else config.seeds
     trial = override(config, {"seeds": seeds, "steps": steps, "evaluation.interval": steps, "evaluation.episodes": 1})
     timing = train(trial).timing
     return Speed(timing["compile_s"], timing["steps_per_s"] * spec.n_agents)

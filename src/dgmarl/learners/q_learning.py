@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.credit.gae import discounted_sums
 from dgmarl.credit.standardise import RunningStatistics, initial_statistics, merge, standardise, statistics_of
-from dgmarl.device import launch_bound, unroll
+from dgmarl.device import unroll
 from dgmarl.envs.base import EnvSpec, View
 from dgmarl.errors import UsageError
 from dgmarl.learners.base import require, taken
@@ -134,8 +134,8 @@ class QMemory(NamedTuple):
     """The one before."""
 
 
-Networks = tuple[Any, Any] | dict[str, Any]
-"""Parameters of the online and of the target network: apart, or stacked along a first axis."""
+Networks = tuple[Any, Any]
+"""Parameters of the online and of the target network."""
 
 
 class QLearner:
@@ -228,8 +228,6 @@ class QLearner:
         """One gradient step, with the parameters of `state` as vectors."""
 
         def loss(params: Array) -> tuple[Array, dict[str, Array]]:
-            if launch_bound():
-                return self.loss(jax.vmap(as_tree)(jnp.stack([params, state.target])), *batch)
             return self.loss((as_tree(params), as_tree(state.target)), *batch)
 
         gradient, metrics = jax.grad(loss, has_aux=True)(state.params)
@@ -264,17 +262,12 @@ class QLearner:
         self, networks: Networks, episodes: Episodes, reward: Float[Array, "T B K"]
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
         """Mean over real steps (and agents, for IQL) of (Q - y)^2, with y from `targets`."""
-        values, old_values = of_both(partial(self.values, episodes=episodes), networks)
+        values, old_values = (self.values(params, episodes) for params in networks)
         action, best = episodes.action.astype(jnp.int32), _best_actions(values, episodes.avail)[1:]
         now, then, state = values[:-1], old_values[1:], self._states(episodes)
-        predicted, following = of_both(
-            lambda params, *inputs: self.mixer(params["mixer"], *inputs),
-            networks,
-            (taken(now, action), taken(then, best)),
-            (_highest(now, episodes.avail[:-1]), _highest(then, episodes.avail[1:])),
-            (action, best),
-            (state[:-1], state[1:]),
-        )
+        avail, online, target = episodes.avail, *(params["mixer"] for params in networks)
+        predicted = self.mixer(online, taken(now, action), _highest(now, avail[:-1]), action, state[:-1])
+        following = self.mixer(target, taken(then, best), _highest(then, avail[1:]), best, state[1:])
         y = jax.lax.stop_gradient(self.targets(reward, following, episodes))
         mask = jnp.broadcast_to(self._before(episodes.length)[..., None], predicted.shape)
         mean = partial(jnp.mean, where=mask)
@@ -334,20 +327,6 @@ class QLearner:
 
     def _before(self, length: Int[Array, "B"]) -> Bool[Array, "T B"]:
         return jnp.arange(self.spec.horizon)[:, None] < length
-
-
-def of_both(
-    apply: Callable[..., Array], networks: Networks, *inputs: tuple[Array, Array]
-) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    """`apply` of the online network and its inputs, and of the target network and its own.
-
-    Networks that are stacked take one pass: half the launches. Apart, the target network's gradient is not computed in vain.
-    """
-    if isinstance(networks, tuple):
-        online, target = map(apply, networks, *inputs)
-        return online, target
-    both = jax.vmap(apply)(networks, *map(jnp.stack, inputs))
-    return both[0], both[1]
 
 
 def _best_actions(values: Float[Array, "*B A"], avail: Bool[Array, "*B A"]) -> Int[Array, "*B"]:

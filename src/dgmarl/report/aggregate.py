@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dgmarl.report import figures
-from dgmarl.report.results import SHARED_SCALE, Result, on_grid, same_budget
+from dgmarl.report.results import SHARED_SCALE, Result, budget_text, on_grid, same_budget
 from dgmarl.report.statistics import (
     ESTIMATORS,
     Interval,
@@ -17,7 +17,7 @@ from dgmarl.report.statistics import (
     performance_profile,
     probability_of_improvement,
 )
-from dgmarl.report.style import order
+from dgmarl.report.style import order, style
 
 N_THRESHOLDS = 101
 
@@ -95,11 +95,19 @@ class Aggregates(NamedTuple):
         }
         return figures.sample_efficiency(bands, last, self._caption("bands"))
 
+    def _budgets(self) -> str:
+        """Who had how many."""
+        of_budget: dict[str, list[str]] = {}
+        for method, results in self.of_method.items():
+            of_budget.setdefault(budget_text(*results), []).append(style(method).name)
+        most, *fewer = sorted(of_budget, key=lambda text: -len(of_budget[text]))
+        return f"{most}; " + "; ".join(f"{', '.join(of_budget[text])}: {text}" for text in fewer)
+
     def _caption(self, marks: str) -> str:
         counts = sorted({self.runs(method) for method in self.of_method})
         runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         scenarios = "1 scenario" if len(self.scenarios) == 1 else f"{len(self.scenarios)} scenarios"
-        steps = "" if self.comparable() else ", not of equally many steps"
+        steps = "" if self.comparable() else f", not of equally many steps ({self._budgets()})"
         return f"{runs} runs per method, {scenarios}{steps}; {marks}: 95 % stratified bootstrap over runs"
 
 

@@ -103,9 +103,9 @@ def _check_ppo(method: str, n_envs: int, learner: PPOConfig) -> None:
     credit = method.partition("-")[2].replace("dg", "graph")
     if credit != learner.credit:
         raise UsageError(f"method is {method}, but learner.credit is {learner.credit}: set only the method, it decides.")
-    if (method.startswith("ippo")) != (learner.critic == "agent"):
+    if (method.startswith("ippo")) != (learner.critic in ("agent", "own-state")):
         raise UsageError(
-            f"method is {method}, but learner.critic is {learner.critic}: IPPO has the critic agent, "
+            f"method is {method}, but learner.critic is {learner.critic}: IPPO has the critic agent or own-state, "
             "MAPPO central or central-heads."
         )
     if n_envs % learner.minibatches:

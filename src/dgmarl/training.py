@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.device import devices_for
 from dgmarl.envs.base import Environment, EnvSpec
+from dgmarl.envs.local_states import LocalStates
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
 from dgmarl.graphs.comparison import compare, references
@@ -67,6 +68,8 @@ class Trainer:
     def __init__(self, config: TrainConfig, env: Environment | None = None):
         self.config = config
         self.env = env or make_env(config.env, **config.env_options)
+        if isinstance(config.learner, PPOConfig) and config.learner.critic == "own-state":
+            self.env = LocalStates(self.env)
         self.learner = make_learner(config, self.env.spec)
         self.uses_graph = config.learner.credit == "graph"
         self.windows = config.collect == "windows"

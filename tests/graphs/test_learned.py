@@ -136,6 +136,29 @@ def test_no_edges_before_the_warm_up_is_over(gift):
     assert (patient.infer(gstate, batch, KEY) == jnp.eye(2, dtype=bool)).all()
 
 
+@pytest.mark.parametrize("keep_of", ["state", "agent"])
+def test_only_the_least_ratios_of_a_state_or_an_agent_are_kept(keep_of):
+    ratio = np.random.default_rng(0).random((6, 5, 3, 3))
+    source, gstate, batch, _ = trained(Gift(), n_updates=1, keep=0.5, keep_of=keep_of)
+    batch = batch._replace(valid=jnp.arange(6)[:, None] < jnp.array([6, 6, 6, 3, 1]))
+    source.ratios = lambda params, batch: jnp.asarray(ratio)
+    edges = np.asarray(source.infer(gstate, batch, KEY))
+    pairs = np.asarray(batch.valid)[..., None, None] & ~np.eye(3, dtype=bool)
+    assert not edges[pairs & (ratio >= 0.9)].any(), "the threshold holds as well"
+    states = [pairs & _at(pairs.shape, (t, b)) for t, b in zip(*np.nonzero(batch.valid), strict=True)]
+    agents = [pairs & _at(pairs.shape, (slice(None), slice(None), j)) for j in range(3)]
+    for group in states if keep_of == "state" else agents:
+        kept = edges[group]
+        assert 0 < kept.sum() <= np.ceil(0.5 * len(kept))
+        assert ratio[group][kept].max() < ratio[group][~kept].min()
+
+
+def _at(shape, place):
+    chosen = np.zeros(shape, bool)
+    chosen[place] = True
+    return chosen
+
+
 def test_losses_fall_and_metrics_are_what_they_say(gift):
     *_, metrics = gift
     assert metrics["graph_pair_loss"][-1] < metrics["graph_pair_loss"][0] - 0.2
@@ -229,7 +252,8 @@ def test_pairs_in_chunks_give_the_same_update(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("threshold", -1.0), ("pair_fraction", 0.0), ("replay", 0), ("gradient_steps", 0), ("encoding", 0)]
+    ("option", "value"),
+    [("threshold", -1.0), ("pair_fraction", 0.0), ("replay", 0), ("gradient_steps", 0), ("encoding", 0), ("keep", 0.0)],
 )
 def test_numbers_that_cannot_be_meant_are_refused(option, value):
     with pytest.raises(UsageError, match=f"graph_model.{option} is"):

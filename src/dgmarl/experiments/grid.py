@@ -126,8 +126,10 @@ CREDIT_LEVERS: tuple[dict[str, Any], ...] = (
     {"learner.fade": 0.9},
     {"learner.fade": 0.5},
     {"learner.share_parameters": False},
+    {"learner.critic": "own-state"},
 )
-"""One change of the credit with a given graph each: soft edges, influence that fades, and a critic (and policy) per agent."""
+"""One change of the credit with a given graph each: soft edges, influence that fades, a critic (and policy) per agent, and one
+that sees only what belongs to the agent."""
 MODEL_LEVERS: tuple[dict[str, Any], ...] = (
     {"graph_model.gradient_steps": 4},
     {"graph_model.gradient_steps": 4, "graph_model.replay": 8},
@@ -136,6 +138,8 @@ MODEL_LEVERS: tuple[dict[str, Any], ...] = (
     {"graph_model.condition_on_action": True},
     {"graph_model.encoder": False},
     {"graph_model.multi_head": True},
+    {"graph_model.keep": 0.3, "graph_model.keep_of": "state"},
+    {"graph_model.keep": 0.3, "graph_model.keep_of": "agent"},
 )
 """One change of the learned graph's models each."""
 

@@ -35,6 +35,10 @@ class GraphModelConfig:
 
     threshold: float = 0.9
     """c: an edge needs an entropy ratio below it; 0: self-loops only."""
+    keep: float = 1.0
+    """Largest share of the pairs that may have an edge: where more are below the threshold, those with the least ratios."""
+    keep_of: Literal["state", "agent"] = "state"
+    """Among which pairs: those of one state, or those of one source agent in all states of a batch."""
     sees: Literal["observation", "local_state"] = "observation"
     """What the models take for an agent's state. Observations show other agents too, which makes denser graphs."""
     encoder: bool = True
@@ -65,6 +69,7 @@ class GraphModelConfig:
         for name in ("encoding", "gradient_steps", "replay"):
             self._require(getattr(self, name) >= 1, name, "at least 1")
         self._require(self.threshold >= 0, "threshold", "0 or more")
+        self._require(0 < self.keep <= 1, "keep", "above 0 and at most 1")
         self._require(self.warm_up >= 0, "warm_up", "0 or more")
         self._require(0 < self.pair_fraction <= 1, "pair_fraction", "above 0 and at most 1")
         self._require(self.learning_rate > 0, "learning_rate", "above 0")
@@ -139,7 +144,15 @@ class LearnedSource:
         """An edge where the entropy ratio is below the threshold."""
         ratio = self.ratios(gstate.params, batch)
         edges = (ratio < self.config.threshold) & (gstate.n_updates >= self.config.warm_up)
+        if self.config.keep < 1:
+            edges &= ratio <= self._highest_kept(ratio, batch.valid)
         return add_self_loops(edges)
+
+    def _highest_kept(self, ratio: Float[Array, "T B N N"], valid: Bool[Array, "T B"]) -> Float[Array, "..."]:
+        """The ratio below which the share `keep` of the pairs lies: a threshold for each state, or for each source agent."""
+        is_pair = valid[..., None, None] & ~jnp.eye(ratio.shape[-1], dtype=bool)
+        among = (-2, -1) if self.config.keep_of == "state" else (0, 1, 3)
+        return jnp.nanquantile(jnp.where(is_pair, ratio, jnp.nan), self.config.keep, axis=among, keepdims=True, method="lower")
 
     def ratios(self, params: dict[str, Any], batch: Batch) -> Float[Array, "T B N N"]:
         """The entropy of the pair model's guess of j's action as a share of the action predictor's, at [j, i].

@@ -35,7 +35,8 @@ class PPOConfig:
     credit: Credit = "graph"
     """Whose rewards an agent is credited with: its own, everybody's, or those its actions can reach."""
     critic: CriticKind = "agent"
-    """What the critic sees: own observation (IPPO), state and agent (MAPPO), or the state with one head per agent (MAPPO)."""
+    """What the critic sees: own observation or only own local state (IPPO), state and agent (MAPPO), or the state with one head
+    per agent (MAPPO)."""
     network: Literal["fc", "gru"] = "fc"
     """The middle of the policy: a hidden layer, or a recurrent one."""
     hidden: int = 128

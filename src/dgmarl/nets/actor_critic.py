@@ -16,7 +16,7 @@ from dgmarl.nets.layers import GRU, Linear
 
 UNAVAILABLE = -1e10
 
-CriticKind = Literal["agent", "central", "central-heads"]
+CriticKind = Literal["agent", "own-state", "central", "central-heads"]
 
 
 class Actor(nn.Module):
@@ -93,8 +93,8 @@ class Policy:
 
 @dataclass(frozen=True)
 class Value:
-    """The critic as pure functions: `agent` sees one observation, `central` the state and who asks, `central-heads` the state
-    and answers for all agents at once."""
+    """The critic as pure functions: `agent` sees one observation, `own-state` an agent's part of a state that is made of such
+    parts, `central` the state and who asks, `central-heads` the state and answers for all agents at once."""
 
     spec: EnvSpec
     hidden: int
@@ -112,6 +112,7 @@ class Value:
     def init(self, key: PRNGKeyArray) -> Any:
         """Fresh parameters."""
         size = self.spec.obs_size if self.kind == "agent" else self.spec.state_size
+        size = size // self.spec.n_agents if self.kind == "own-state" else size
         return _init(self.module, key, self.spec.n_agents, self._one_set, jnp.zeros((self.spec.n_agents, size)))
 
     def __call__(self, params: Any, view: View) -> Float[Array, "*B N"]:
@@ -119,6 +120,8 @@ class Value:
         if self.kind == "central-heads":
             return self.module.apply(params, view.state)  # pyright: ignore[reportReturnType]
         x = view.obs if self.kind == "agent" else view.state[..., None, :]
+        if self.kind == "own-state":
+            x = view.state.reshape(*view.alive.shape, -1)
         if not self._one_set:
             x = jnp.broadcast_to(x, (*x.shape[:-2], self.spec.n_agents, x.shape[-1]))
         return _apply(self.module, self._one_set, params, (x,), in_axes=(-2,))[..., 0]

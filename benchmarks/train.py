@@ -25,7 +25,7 @@ from rich.progress import track
 from rich.table import Table
 
 from dgmarl import make_env
-from dgmarl.device import use_all_cores
+from dgmarl.device import devices_for, use_all_cores
 from dgmarl.settings import MIXERS, resolve
 from dgmarl.training import Trainer, for_seeds, spread
 
@@ -86,12 +86,14 @@ def measure(programs: list[tuple[Any, Any]], n_laps: int) -> list[float]:
     return [steps / took for steps, took in zip(n_steps, seconds, strict=True)]
 
 
-def memory_mib(lap: Any) -> float:
-    """What the compiled program needs: its state, its results and its scratch space."""
+def memory_mib(lap: Any, seeds: int) -> float:
+    """What the compiled program needs on all devices: its state, its results and its scratch space."""
     sizes = lap.memory_analysis()
     return (
-        sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes
-    ) / 2**20
+        (sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes)
+        * devices_for(seeds)
+        / 2**20
+    )
 
 
 def show(rows: list[dict[str, Any]], title: str) -> None:
@@ -132,7 +134,9 @@ def main() -> None:
     speeds = measure([(lap, state) for lap, state, _ in prepared], options.laps)
     for (method, graph, n), (lap, _, compile_s), speed in zip(jobs, prepared, speeds, strict=True):
         name = f"{method} {graph if method.endswith('dg') else ''}".strip()
-        rows.append({"method": name, "seeds": n, "steps_per_s": speed, "compile_s": compile_s, "memory_mib": memory_mib(lap)})
+        rows.append(
+            {"method": name, "seeds": n, "steps_per_s": speed, "compile_s": compile_s, "memory_mib": memory_mib(lap, n)}
+        )
     device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
     show(rows, f"Training on {options.env}, {device}")
     if options.json:

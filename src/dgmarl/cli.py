@@ -642,7 +642,7 @@ def _run(arguments: list[str]) -> int:
     parsed = parse(command, prog=f"dgmarl {name}", args=rest, description=_describe(command))
     if save is not None:
         write_yaml(save, getattr(parsed, "resolved", lambda: parsed)())
-    if command in (Train, Reproduce, Demo):
+    if command in (Train, Reproduce, Demo, Doctor):
         from dgmarl.device import use_all_cores
 
         use_all_cores()

@@ -160,7 +160,8 @@ class Trainer:
 
     def check_graphs(self, state: TrainState) -> None:
         """Look at real graphs of a source or environment that a user brought: while tracing, values cannot be seen."""
-        if all(type(part).__module__.startswith("dgmarl.") for part in (self.env, self.source)):
+        env = self.env.env if isinstance(self.env, LocalStates) else self.env
+        if all(type(part).__module__.startswith("dgmarl.") for part in (env, self.source)):
             return
 
         def graphs(state: TrainState) -> Array:

@@ -20,6 +20,7 @@ def test_the_value_of_an_agent_depends_on_its_own_state_alone():
     value = Value(env.spec, 8, "own-state", shared=True)
     state, view = env.reset(KEY)
     np.testing.assert_array_equal(view.state, env.local_state(state).reshape(-1))
+    assert env.draw(state) == make_env("lbf/8x8-2p-4f-coop").draw(state)
     params, size = value.init(KEY), env.spec.state_size // 2
     before, after = value(params, view), value(params, view._replace(state=view.state.at[:size].add(1.0)))
     assert before.shape == (2,)

@@ -43,6 +43,10 @@ class LocalStates(Environment[Any]):
         """As there."""
         return self.env.local_state(state)
 
+    def draw(self, state: Any, graph: Bool[Array, "N N"] | None = None) -> str:
+        """As there."""
+        return self.env.draw(state, graph)
+
     def offers(self, method: str) -> bool:
         """As there."""
         return self.env.offers(method)

@@ -129,11 +129,13 @@ def train_lanes(recorders: Sequence[Recorder]) -> list[TrainResult]:
             recorder.compiled(time.perf_counter() - began)
         between = trainer().iterations_between_evaluations
         while any(recorder.wants_more() for recorder in recorders) and not any(one.interrupted for one in recorders):
-            # Lanes are taken apart when all devices are done: one that waits for another longer than 40 s ends the process.
             state, *outcome = jax.block_until_ready(advance(lanes, state, between if recorders[0].steps else 1))
+            # Lanes are taken apart on one device: several that wait for each other longer than 40 s end the process.
+            here, outcome = jax.device_put((state, outcome), jax.devices()[0])
             for k, recorder in enumerate(recorders):
                 if recorder.wants_more():
-                    recorder.record(_in_form(_part(state, k, base.seeds), alone[k]), *_part(outcome, k, base.seeds))
+                    recorder.record(_in_form(_part(here, k, base.seeds), alone[k]), *_part(outcome, k, base.seeds))
+        state = jax.device_put(state, jax.devices()[0])
         ends = [_in_form(_part(state, k, base.seeds), own) for k, own in enumerate(alone)]
         for recorder, end in zip(recorders, ends, strict=True):
             recorder.save(end)

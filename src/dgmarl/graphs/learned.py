@@ -36,7 +36,8 @@ class GraphModelConfig:
     threshold: float = 0.9
     """c: an edge needs an entropy ratio below it; 0: self-loops only."""
     keep: float = 1.0
-    """Largest share of the pairs that may have an edge: where more are below the threshold, those with the least ratios."""
+    """Share of the pairs that may have an edge, rounded up to whole pairs: where more are below the threshold, those with the
+    least ratios."""
     keep_of: Literal["state", "agent"] = "state"
     """Among which pairs: those of one state, or those of one source agent in all states of a batch."""
     sees: Literal["observation", "local_state"] = "observation"

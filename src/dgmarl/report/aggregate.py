@@ -101,7 +101,7 @@ class Aggregates(NamedTuple):
         for method, results in self.of_method.items():
             of_budget.setdefault(budget_text(*results), []).append(style(method).name)
         most, *fewer = sorted(of_budget, key=lambda text: -len(of_budget[text]))
-        return f"{most}; " + "; ".join(f"{', '.join(of_budget[text])}: {text}" for text in fewer)
+        return "; ".join([most, *(f"{', '.join(of_budget[text])}: {text}" for text in fewer)])
 
     def _caption(self, marks: str) -> str:
         counts = sorted({self.runs(method) for method in self.of_method})

@@ -15,6 +15,8 @@ Verdict = Literal["agrees", "agrees in part", "open", "does not agree", "not tes
 
 OPTIMAL, FAILED = 0.95, 0.5
 """Shares of the food that the words *optimal* and *fails* of the paper's text are taken to mean; it gives no numbers."""
+N_MAPS = 6
+"""Maps of SMAClite in the paper."""
 IQL_AHEAD = "IQL, which learns from local reward, beats QMIX in the 15x15 scenarios."
 BOTH_OPTIMAL = f"IQL and QMIX are both optimal in 10x10-3p-3f (here: above {OPTIMAL})."
 IQL_FAILS = f"IQL fails in 8x8-2p-4f-coop and 10x10-2p-3f-coop (here: below {FAILED})."
@@ -294,14 +296,16 @@ def _iqm_comparisons(results: Sequence[Result]) -> list[Comparison]:
 
 def _of_smaclite(results: Sequence[Result]) -> list[Claim]:
     battles = trios(results, "smaclite", "dg-learned")
+    few = len(battles) <= N_MAPS / 2  # which are not most
     return [
         Claim(
             "SMAClite",
             "Graph credit is about as good as global reward in most maps.",
-            [Comparison(trio.named(), not_below(difference(trio.graph, trio.globe))) for trio in battles],
-            "in MMM all three win every battle after 200 thousand steps; what differs is how much damage they deal on the way, "
-            "and there the graph, a third of whose edges are on, lies between local and global reward. See "
+            [Comparison(trio.named(), "open" if few else not_below(difference(trio.graph, trio.globe))) for trio in battles],
+            "in MMM all three win 98 to 100 % of the battles after 200 thousand steps; what differs is the damage they deal on the "
+            "way, and there the graph, a third of whose edges are on, lies between local and global reward. See "
             "[smaclite.md](smaclite.md)",
+            f" ({len(battles)} of {N_MAPS} maps)" if battles else "",
         ),
         Claim(
             "SMAClite",

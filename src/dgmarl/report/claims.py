@@ -302,8 +302,8 @@ def _of_smaclite(results: Sequence[Result]) -> list[Claim]:
             "SMAClite",
             "Graph credit is about as good as global reward in most maps.",
             [Comparison(trio.named(), "open" if few else not_below(difference(trio.graph, trio.globe))) for trio in battles],
-            "in MMM all three win 98 to 100 % of the battles after 200 thousand steps; what differs is the damage they deal on the "
-            "way, and there the graph, a third of whose edges are on, lies between local and global reward. See "
+            "in MMM all three win 98 to 100 % of the battles after 200 thousand steps; what differs is the damage they deal on "
+            "the way, and there the graph, a third of whose edges are on, lies between local and global reward. See "
             "[smaclite.md](smaclite.md)",
             f" ({len(battles)} of {N_MAPS} maps)" if battles else "",
         ),

@@ -89,9 +89,10 @@ def _head(results: Sequence[Result]) -> str:
 <!-- Written by `python -m dgmarl.report.results_page` from the files in results/; change those, not this page. -->
 
 What the three kinds of credit reach, beside what the paper says. Each number is the mean over {seeds} seeds, as the tables say,
-of the final return: the last evaluation ({episodes} episodes, actions sampled from the policy, in SMAClite the most likely), not
-the best. In brackets stands the 95 % percentile-bootstrap interval over seeds. Differences resample the seeds of both methods independently: *better* and *worse*
-mean that the interval leaves 0 out, *open* that it does not. Many intervals are looked at, and none is corrected for that.
+of the final return: the last evaluation ({episodes} episodes, actions sampled from the policy, in SMAClite the most likely),
+not the best. In brackets stands the 95 % percentile-bootstrap interval over seeds. Differences resample the seeds of both
+methods independently: *better* and *worse* mean that the interval leaves 0 out, *open* that it does not. Many intervals are
+looked at, and none is corrected for that.
 The curves of every seed are in [`results/`](../results); `dgmarl table results` prints plain tables of them."""
 
 

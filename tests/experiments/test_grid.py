@@ -3,6 +3,9 @@
 import json
 import subprocess
 import sys
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,6 +29,27 @@ def test_finished_cells_are_skipped_and_a_file_holds_every_seeds_curve(tmp_path,
     assert "graph_density" not in json.loads((out / "toys" / "gift__ippo-local.json").read_text())
     monkeypatch.setattr("dgmarl.experiments.grid.train_all", lambda recorders: 1 / 0)
     run_grid(cells, out, runs=runs)
+
+
+def test_ctrl_c_stops_what_runs_begins_nothing_more_and_publishes_nothing(tmp_path, monkeypatch):
+    began = threading.Event()
+
+    def train_until_told(recorders):
+        began.set()
+        while not recorders[0].interrupted:
+            time.sleep(0.01)
+        return [SimpleNamespace(interrupted=True) for _ in recorders]
+
+    def ctrl_c(jobs):
+        began.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dgmarl.experiments.grid.train_all", train_until_told)
+    monkeypatch.setattr("dgmarl.experiments.grid.as_completed", ctrl_c)
+    cells = [cell("ippo-local"), cell("mappo-local")]
+    with pytest.raises(KeyboardInterrupt):
+        run_grid(cells, tmp_path, workers=1, lanes=1)
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_grid_has_one_file_per_cell_and_programs_hold_all_of_them(tmp_path):

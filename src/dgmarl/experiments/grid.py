@@ -269,9 +269,15 @@ def run_grid(
         parts = [[cell for cell in waiting if recorders[cell].has_begun == begun] for begun in (True, False)]
         together = [program for part in parts for program in programs(part, lanes)]
         jobs = {pool.submit(run, {cell: recorders[cell] for cell in cells}, out): cells for cells in together}
-        for job in as_completed(jobs):
-            bar.update(task, advance=len(jobs[job]))
-            console.print(job.result())
+        try:
+            for job in as_completed(jobs):
+                bar.update(task, advance=len(jobs[job]))
+                console.print(job.result())
+        except KeyboardInterrupt:  # what runs stops after its next evaluation, the rest is not begun
+            for recorder in recorders.values():
+                recorder.interrupted = True
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def programs(cells: Iterable[Cell], lanes: int) -> list[list[Cell]]:
@@ -289,6 +295,8 @@ def _run_folder(cell: Cell, runs: Path | None) -> RunFolder | None:
 def _run_program(recorders: dict[Cell, Recorder], out: Path) -> str:
     lines = []
     for cell, result in zip(recorders, train_all(list(recorders.values())), strict=True):
+        if result.interrupted:
+            continue
         write_atomic(cell.path(out), json.dumps(published(result)) + "\n")
         final = result.returns[:, -1].mean(axis=-1)
         seconds = f"{result.timing['compile_s']:.0f} s compiling, {result.timing['train_s']:.0f} s training"

@@ -1,9 +1,8 @@
 """How long graph advantages take: `python benchmarks/credit.py [--quick]`.
 
-Compilation apart from running, beside a double loop over starts and steps (Algorithm 1 as printed, in NumPy and as compiled
-JAX), then growth in steps, agents and edges, then a thousand agents. Times are medians; "original" is the time of the paper's
-torch double loop on two cores.
-"""
+Compilation apart from running, beside a double loop over starts and steps (Algorithm 1 as printed,
+in NumPy and as compiled JAX), then growth in steps, agents and edges, then a thousand agents. Times
+are medians; "original" is the time of the paper's torch double loop on two cores."""
 
 import argparse
 import os
@@ -24,7 +23,8 @@ SETTINGS = [(10, 50, 3, 48, 100), (10, 50, 25, 72, 12), (10, 150, 25, 570, 30)]
 
 
 def window(batch: int, n_steps: int, n_agents: int, degree: float, seed: int = 0) -> tuple:
-    """Random steps in which every agent reaches `degree` others on average; one episode in fifty steps ends early."""
+    """Random steps in which every agent reaches `degree` others on average; one episode in fifty
+    steps ends early."""
     rng = np.random.default_rng(seed)
     shape = (n_steps, batch, n_agents)
     reward, value, next_value = (jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(3))
@@ -37,7 +37,9 @@ def window(batch: int, n_steps: int, n_agents: int, degree: float, seed: int = 0
 
 def double_loop(reward, value, next_value, graph, bootstrap, continues, product) -> np.ndarray:
     """Algorithm 1 as printed, vectorised over the batch only."""
-    reward, value, next_value, graph = (np.asarray(array) for array in (reward, value, next_value, graph))
+    reward, value, next_value, graph = (
+        np.asarray(array) for array in (reward, value, next_value, graph)
+    )
     bootstrap, continues = np.asarray(bootstrap), np.asarray(continues)
     delta = reward + GAMMA * next_value * bootstrap[..., None] - value
     advantage = np.zeros_like(delta)
@@ -68,7 +70,11 @@ def compiled_double_loop(reward, value, next_value, graph, bootstrap, continues)
             total = total + discount * jnp.einsum("bji,bi->bj", weight, delta[t])
             return reached, discount * GAMMA * LAMBDA * continues[t][:, None], total
 
-        nothing = (jnp.broadcast_to(jnp.eye(delta.shape[-1]), edges[0].shape), jnp.ones_like(delta[0, :, :1]), 0 * delta[0])
+        nothing = (
+            jnp.broadcast_to(jnp.eye(delta.shape[-1]), edges[0].shape),
+            jnp.ones_like(delta[0, :, :1]),
+            0 * delta[0],
+        )
         return jax.lax.fori_loop(start, n_steps, step, nothing)[2]
 
     return jax.lax.map(from_start, jnp.arange(n_steps))
@@ -95,7 +101,17 @@ def milliseconds(seconds: float) -> str:
 
 def paper_settings(repeats: int, advantage: Callable) -> None:
     row(
-        "B", "T", "N", "compile s", "graph_gae ms", "meeting ms", "numpy loop", "jax loop", "original", "x original", "wanted x"
+        "B",
+        "T",
+        "N",
+        "compile s",
+        "graph_gae ms",
+        "meeting ms",
+        "numpy loop",
+        "jax loop",
+        "original",
+        "x original",
+        "wanted x",
     )
     for batch, n_steps, n_agents, original, wanted in SETTINGS:
         steps = window(batch, n_steps, n_agents, degree=1.5)
@@ -106,22 +122,50 @@ def paper_settings(repeats: int, advantage: Callable) -> None:
         _, jax_loop = timed(compiled_double_loop, *steps, repeats=2)
         np.testing.assert_allclose(advantage(*steps), clipped(*steps), rtol=1e-3, atol=1e-3)
         times = [milliseconds(seconds) for seconds in (ours, meeting, numpy_loop, jax_loop)]
-        row(batch, n_steps, n_agents, f"{first:.2f}", *times, original, f"{original / (1e3 * ours):.0f}", wanted)
+        row(
+            batch,
+            n_steps,
+            n_agents,
+            f"{first:.2f}",
+            *times,
+            original,
+            f"{original / (1e3 * ours):.0f}",
+            wanted,
+        )
 
 
 def growth(repeats: int, advantage: Callable) -> None:
     print("\nGrowth, B = 10 (B = 1 in edges)")
     row("T", "N", "degree", "dense ms", "neighbour ms")
     for n_steps in (25, 50, 100, 200, 400):
-        row(n_steps, 10, 1.5, milliseconds(timed(advantage, *window(10, n_steps, 10, 1.5), repeats=repeats)[1]), "")
+        row(
+            n_steps,
+            10,
+            1.5,
+            milliseconds(timed(advantage, *window(10, n_steps, 10, 1.5), repeats=repeats)[1]),
+            "",
+        )
     for n_agents in (5, 10, 20, 40, 80):
-        row(50, n_agents, 1.5, milliseconds(timed(advantage, *window(10, 50, n_agents, 1.5), repeats=repeats)[1]), "")
+        row(
+            50,
+            n_agents,
+            1.5,
+            milliseconds(timed(advantage, *window(10, 50, n_agents, 1.5), repeats=repeats)[1]),
+            "",
+        )
     for degree in (1, 4, 16, 64):
         steps = window(1, 20, 256, degree)
         dense = jax.jit(partial(graph_gae, gamma=GAMMA, lambda_=LAMBDA, method="dense"))
         most = int(np.asarray(steps[3]).sum(-1).max())
-        sparse = jax.jit(partial(graph_gae, gamma=GAMMA, lambda_=LAMBDA, method="neighbours", max_degree=most))
-        row(20, 256, degree, *(milliseconds(timed(f, *steps, repeats=repeats)[1]) for f in (dense, sparse)))
+        sparse = jax.jit(
+            partial(graph_gae, gamma=GAMMA, lambda_=LAMBDA, method="neighbours", max_degree=most)
+        )
+        row(
+            20,
+            256,
+            degree,
+            *(milliseconds(timed(f, *steps, repeats=repeats)[1]) for f in (dense, sparse)),
+        )
 
 
 def thousand_agents(repeats: int) -> None:
@@ -130,13 +174,19 @@ def thousand_agents(repeats: int) -> None:
     steps = list(window(1, n_steps, n_agents, degree=0))
     graph = np.asarray(steps[3]).copy()
     for t in range(n_steps):
-        graph[t, 0, np.arange(n_agents)[:, None], rng.integers(0, n_agents, (n_agents, degree))] = True
+        graph[t, 0, np.arange(n_agents)[:, None], rng.integers(0, n_agents, (n_agents, degree))] = (
+            True
+        )
     steps[3] = jnp.asarray(graph)
     before = peak_megabytes()
     first, ours = timed(partial(graph_gae, gamma=GAMMA, lambda_=LAMBDA), *steps, repeats=repeats)
-    print(f"\nB = 1, N = {n_agents}, T = {n_steps}, degree {degree}: {ours:.2f} s (first call {first:.2f} s)")
     print(
-        f"memory: graphs {graph.nbytes / 1e6:.0f} MB, peak before the call {before:.0f} MB, after it {peak_megabytes():.0f} MB"
+        f"\nB = 1, N = {n_agents}, T = {n_steps}, degree {degree}: {ours:.2f} s (first call "
+        f"{first:.2f} s)"
+    )
+    print(
+        f"memory: graphs {graph.nbytes / 1e6:.0f} MB, peak before the call {before:.0f} MB, after "
+        f"it {peak_megabytes():.0f} MB"
     )
 
 
@@ -145,12 +195,17 @@ def peak_megabytes() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, no growth curves")
     quick = parser.parse_args().quick
     repeats = 5 if quick else 30
     advantage = jax.jit(partial(graph_gae, gamma=GAMMA, lambda_=LAMBDA))
-    print(f"jax {jax.__version__} on {jax.devices()[0].platform}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"jax {jax.__version__} on {jax.devices()[0].platform}, {os.cpu_count()} cores, load "
+        f"{os.getloadavg()[0]:.1f}"
+    )
     paper_settings(repeats, advantage)
     if not quick:
         growth(5, advantage)

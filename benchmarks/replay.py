@@ -2,8 +2,8 @@
 
     python benchmarks/replay.py --json results/benchmarks/replay.json
 
-The buffers of the checkpoint are filled with episodes of the exploration that runs begin with, so they compress as those do.
-"""
+The buffers of the checkpoint are filled with episodes of the exploration that runs begin with, so
+they compress as those do."""
 
 import argparse
 import json
@@ -16,10 +16,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dgmarl.config.presets import resolve
 from dgmarl.learners.replay import Replay, add
-from dgmarl.rollout import collect, start_play
+from dgmarl.rollout import collect, reset_envs
 from dgmarl.runs.checkpoints import load_latest, save_checkpoint
-from dgmarl.settings import resolve
 from dgmarl.training import Trainer, TrainState, start_seeds
 
 ENVS = (
@@ -37,7 +37,12 @@ def replay_row(env: str, method: str) -> dict[str, Any]:
     config = resolve(env, method, seeds=1)
     replay = jax.eval_shape(Trainer(config).learner.start_replay)
     names = ("buffer_size", "buffer_precision")
-    return {"env": env, "method": method, **{name: getattr(config.learner, name) for name in names}, "mib": mib(replay)}
+    return {
+        "env": env,
+        "method": method,
+        **{name: getattr(config.learner, name) for name in names},
+        "mib": mib(replay),
+    }
 
 
 def checkpoint_row(env: str, method: str, seeds: int) -> dict[str, Any]:
@@ -45,8 +50,11 @@ def checkpoint_row(env: str, method: str, seeds: int) -> dict[str, Any]:
     config = resolve(env, method, seeds=seeds)
     trainer = Trainer(config)
     state = start_seeds(trainer, config)
-    # One seed after the other: all episodes of a buffer are played at once, which is more than runs ever do.
-    state = jax.block_until_ready(state._replace(replay=jax.lax.map(lambda seed: filled(trainer, seed), state)))
+    # One seed after the other: all episodes of a buffer are played at once, which is more than runs
+    # ever do.
+    state = jax.block_until_ready(
+        state._replace(replay=jax.lax.map(lambda seed: filled(trainer, seed), state))
+    )
     with TemporaryDirectory() as folder:
         began = time.perf_counter()
         path = save_checkpoint(Path(folder), 0, state)
@@ -55,16 +63,25 @@ def checkpoint_row(env: str, method: str, seeds: int) -> dict[str, Any]:
         read_s, write_s = time.perf_counter() - written, written - began
         on_disk = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) / 2**20
     sizes = {"replay_mib": mib(state.replay), "on_disk_mib": on_disk}
-    return {"env": env, "method": method, "seeds": seeds, **sizes, "write_s": write_s, "read_s": read_s}
+    return {
+        "env": env,
+        "method": method,
+        "seeds": seeds,
+        **sizes,
+        "write_s": write_s,
+        "read_s": read_s,
+    }
 
 
 def filled(trainer: Trainer, state: TrainState) -> Replay:
     """As many episodes as fit, played as at the beginning of a run."""
     assert state.replay is not None
     n_episodes, learner, env = len(state.replay.episodes.length), trainer.learner, trainer.env
-    play = start_play(env, state.key, learner.memory(n_episodes), n_episodes)
+    rollout_state = reset_envs(env, state.key, learner.init_hidden_state(n_episodes), n_episodes)
     act = learner.behaviour(state.learner, jnp.int32(0))
-    _, batch = collect(env, act, play, state.key, env.spec.horizon, frozenset(), reset=False)
+    _, batch = collect(
+        env, act, rollout_state, state.key, env.spec.horizon, frozenset(), reset=False
+    )
     return add(state.replay, batch, where=jnp.bool_(True))
 
 
@@ -73,7 +90,9 @@ def mib(tree: Any) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--method", default="qmix")
     parser.add_argument("--env", default="lbf/15x15-4p-3f", help="of the checkpoint")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 10], help="of the checkpoint")
@@ -81,16 +100,27 @@ def main() -> None:
     options = parser.parse_args()
     memory = [replay_row(env, options.method) for env in ENVS]
     for row in memory:
-        print(f"{row['env']}, {row['buffer_size']} episodes, {row['buffer_precision']}: {row['mib']:,.0f} MiB per seed")
+        print(
+            f"{row['env']}, {row['buffer_size']} episodes, {row['buffer_precision']}: "
+            f"{row['mib']:,.0f} MiB per seed"
+        )
     checkpoints = [checkpoint_row(options.env, options.method, seeds) for seeds in options.seeds]
     for row in checkpoints:
         print(
-            f"checkpoint of {row['env']}, seeds {row['seeds']}: {row['replay_mib']:,.0f} MiB of replay, "
-            f"{row['on_disk_mib']:,.0f} MiB on disk, written in {row['write_s']:.1f} s, read in {row['read_s']:.1f} s"
+            (
+                f"checkpoint of {row['env']}, seeds {row['seeds']}: {row['replay_mib']:,.0f} MiB "
+                f"of replay, {row['on_disk_mib']:,.0f} MiB on disk, written in "
+                f"{row['write_s']:.1f} s, read in {row['read_s']:.1f} s"
+            )
         )
     if options.json:
         device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
-        facts = {"device": device, "jax": jax.__version__, "memory": memory, "checkpoints": checkpoints}
+        facts = {
+            "device": device,
+            "jax": jax.__version__,
+            "memory": memory,
+            "checkpoints": checkpoints,
+        }
         options.json.write_text(json.dumps(facts, indent=1) + "\n")
 
 

@@ -1,12 +1,13 @@
-"""Training speed in the paper's setting (10 environments, foraging 10x10-3p-3f, hidden 128), compile time apart.
+"""Training speed in the paper's setting (10 environments, foraging 10x10-3p-3f, hidden 128),
+compile time apart.
 
     python benchmarks/train.py                          # one row per credit and graph, for 1 and 10 seeds
     python benchmarks/train.py --seeds 1 10 64 --json train.json
     python benchmarks/train.py --only 'iql|vdn|qmix|qplex' --seeds 1 --iterations 5
 
-Steps are environment steps of all seeds together, training only (no evaluation). The original PyTorch code does 2,080 of them
-per second with PPO on 2 cores, and 538 with QMIX (one gradient step per episode, as here).
-"""
+Steps are environment steps of all seeds together, training only (no evaluation). The original
+PyTorch code does 2,080 of them per second with PPO on 2 cores, and 538 with QMIX (one gradient step
+per episode, as here)."""
 
 import argparse
 import json
@@ -25,8 +26,8 @@ from rich.progress import track
 from rich.table import Table
 
 from dgmarl import make_env
+from dgmarl.config.presets import MIXERS, resolve
 from dgmarl.device import devices_for, use_all_cores
-from dgmarl.settings import MIXERS, resolve
 from dgmarl.training import Trainer, for_seeds, spread
 
 ORIGINAL_STEPS_PER_S, ORIGINAL_VALUE_BASED = 2080, 538
@@ -47,12 +48,23 @@ ROWS = (
 
 
 def prepare(
-    env: str, method: str, graph: str, seeds: int, iterations: int, preset: Any, overrides: dict[str, Any]
+    env: str,
+    method: str,
+    graph: str,
+    seeds: int,
+    iterations: int,
+    preset: Any,
+    overrides: dict[str, Any],
 ) -> tuple[Any, Any, float]:
-    """A compiled lap of `iterations` iterations, the state it starts from, and the seconds that compiling took."""
+    """A compiled lap of `iterations` iterations, the state it starts from, and the seconds that
+    compiling took."""
     graph = f"fixed:{_ring(env)}" if graph == "fixed" else graph
-    trainer = Trainer(resolve(env, method, overrides, preset, graph=graph, seeds=seeds, steps=10**9))
-    state = spread(jax.jit(jax.vmap(trainer.init))(jax.vmap(jax.random.key)(jnp.arange(seeds))), seeds)
+    trainer = Trainer(
+        resolve(env, method, overrides, preset, graph=graph, seeds=seeds, steps=10**9)
+    )
+    state = spread(
+        jax.jit(jax.vmap(trainer.init))(jax.vmap(jax.random.key)(jnp.arange(seeds))), seeds
+    )
 
     def lap(state: Any) -> Any:
         return jax.lax.fori_loop(0, iterations, lambda _, state: trainer.iterate(state)[0], state)
@@ -73,9 +85,9 @@ def _ring(env: str) -> Path:
 def measure(programs: list[tuple[Any, Any]], n_laps: int) -> list[float]:
     """Environment steps per second of each, the best of some laps after one to warm up.
 
-    All laps begin with the same untrained policy: a trained one ends its episodes sooner, for the same work. Programs take
-    turns, so that other work on the machine, which only ever slows one down, falls on all alike.
-    """
+    All laps begin with the same untrained policy: a trained one ends its episodes sooner, for the
+    same work. Programs take turns, so that other work on the machine, which only ever slows one
+    down, falls on all alike."""
     n_steps = [int((lap(state).step - state.step).sum()) for lap, state in programs]
     seconds = [float("inf")] * len(programs)
     for _ in range(n_laps):
@@ -87,10 +99,16 @@ def measure(programs: list[tuple[Any, Any]], n_laps: int) -> list[float]:
 
 
 def memory_mib(lap: Any, seeds: int) -> float:
-    """What the compiled program needs on all devices: its state, its results and its scratch space."""
+    """What the compiled program needs on all devices: its state, its results and its scratch
+    space."""
     sizes = lap.memory_analysis()
     return (
-        (sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes + sizes.temp_size_in_bytes)
+        (
+            sizes.argument_size_in_bytes
+            + sizes.output_size_in_bytes
+            - sizes.alias_size_in_bytes
+            + sizes.temp_size_in_bytes
+        )
         * devices_for(seeds)
         / 2**20
     )
@@ -103,29 +121,60 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
         table.add_column(column, justify="left" if column == "method" else "right")
     for row in rows:
         value_based = row["method"] in MIXERS
-        cost = f"{base[row['seeds']] / row['steps_per_s']:.2f}" if row["seeds"] in base and not value_based else ""
+        cost = (
+            f"{base[row['seeds']] / row['steps_per_s']:.2f}"
+            if row["seeds"] in base and not value_based
+            else ""
+        )
         original = ORIGINAL_VALUE_BASED if value_based else ORIGINAL_STEPS_PER_S
         times = f"{row['steps_per_s'] / original:,.1f}"
-        numbers = (f"{row['steps_per_s']:,.0f}", times, cost, f"{row['compile_s']:.0f}", f"{row['memory_mib']:,.1f}")
+        numbers = (
+            f"{row['steps_per_s']:,.0f}",
+            times,
+            cost,
+            f"{row['compile_s']:.0f}",
+            f"{row['memory_mib']:,.1f}",
+        )
         table.add_row(row["method"], str(row["seeds"]), *numbers)
     Console(width=120).print(table)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--env", default="lbf/10x10-3p-3f")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--iterations", type=int, default=50, help="per lap")
     parser.add_argument("--laps", type=int, default=3, help="of which the best counts")
-    parser.add_argument("--only", default="", help="only rows in whose method and graph this regular expression is found")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other fields of the configuration")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="only rows in whose method and graph this regular expression is found",
+    )
+    parser.add_argument(
+        "--set",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="other fields of the configuration",
+    )
     parser.add_argument("--preset", default="paper", choices=("paper", "tuned", "fast"))
-    parser.add_argument("--compile-workers", type=int, default=1, help="programs compiled at a time")
+    parser.add_argument(
+        "--compile-workers", type=int, default=1, help="programs compiled at a time"
+    )
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args()
     use_all_cores()
-    overrides = {name: json.loads(value) for name, _, value in (text.partition("=") for text in options.set)}
-    jobs = [(method, graph, n) for n in options.seeds for method, graph in ROWS if re.search(options.only, f"{method} {graph}")]
+    overrides = {
+        name: json.loads(value) for name, _, value in (text.partition("=") for text in options.set)
+    }
+    jobs = [
+        (method, graph, n)
+        for n in options.seeds
+        for method, graph in ROWS
+        if re.search(options.only, f"{method} {graph}")
+    ]
     rows = []
     common = (options.iterations, options.preset, overrides)
     with ThreadPoolExecutor(options.compile_workers) as pool:
@@ -135,12 +184,23 @@ def main() -> None:
     for (method, graph, n), (lap, _, compile_s), speed in zip(jobs, prepared, speeds, strict=True):
         name = f"{method} {graph if method.endswith('dg') else ''}".strip()
         rows.append(
-            {"method": name, "seeds": n, "steps_per_s": speed, "compile_s": compile_s, "memory_mib": memory_mib(lap, n)}
+            {
+                "method": name,
+                "seeds": n,
+                "steps_per_s": speed,
+                "compile_s": compile_s,
+                "memory_mib": memory_mib(lap, n),
+            }
         )
     device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
     show(rows, f"Training on {options.env}, {device}")
     if options.json:
-        facts = {"device": device, "jax": jax.__version__, "env": options.env, "preset": options.preset}
+        facts = {
+            "device": device,
+            "jax": jax.__version__,
+            "env": options.env,
+            "preset": options.preset,
+        }
         facts["compile_workers"] = options.compile_workers
         options.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
 

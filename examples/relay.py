@@ -1,19 +1,20 @@
-"""Your own environment: a relay. Agent k must pass a parcel on to agent k + 1; only the last agent is paid when it arrives.
+"""Your own environment: a relay. Agent k must pass a parcel on to agent k + 1; only the last agent
+is paid when it arrives.
 
-    dgmarl check-env examples/relay.py:Relay
-    dgmarl train examples/relay.py:Relay --method ippo-dg --steps 1e5
-    dgmarl train examples/relay.py:Relay --method ippo-local --steps 1e5      # nobody but the last has a reason to act
+    dgmarl check-env examples/relay.py:Relay dgmarl train examples/relay.py:Relay --method ippo-dg
+    --steps 1e5 dgmarl train examples/relay.py:Relay --method ippo-local --steps 1e5      # nobody
+    but the last has a reason to act
 
-Everything is a pure function of a key and a state, so it runs under jit and vmap. `oracle_graph` and `local_state` are
-optional: without them use `--graph interventional`.
-"""
+Everything is a pure function of a key and a state, so it runs under jit and vmap. `oracle_graph`
+and `local_state` are
+optional: without them use `--graph interventional`."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from dgmarl import Environment, EnvSpec, Outcome, View
+from dgmarl import Environment, EnvSpec, Observation, Outcome
 
 
 class RelayState(NamedTuple):
@@ -28,11 +29,13 @@ class Relay(Environment[RelayState]):
     """Pass the parcel down the line."""
 
     def __init__(self, n_agents: int = 3, horizon: int = 8):
-        self.spec = EnvSpec("relay", n_agents, n_actions=2, obs_size=1, state_size=n_agents, horizon=horizon)
+        self.spec = EnvSpec(
+            "relay", n_agents, n_actions=2, obs_size=1, state_size=n_agents, horizon=horizon
+        )
 
     def reset(self, key):
         state = RelayState(jnp.int32(0), jnp.int32(0))
-        return state, self.view(state)
+        return state, self.observation(state)
 
     def step(self, key, state, action):
         n = self.spec.n_agents
@@ -43,18 +46,29 @@ class Relay(Environment[RelayState]):
         # Passing is an effort; only the last agent is paid, when the parcel arrives.
         reward = jnp.where(action == 1, -0.05, 0.0).at[-1].add(jnp.where(arrived, 1.0, 0.0))
         timeout = (state.time >= self.spec.horizon) & ~arrived
-        return state, self.view(state), Outcome(reward, arrived, timeout, {"arrived": arrived})
+        return (
+            state,
+            self.observation(state),
+            Outcome(reward, arrived, timeout, {"arrived": arrived}),
+        )
 
-    def view(self, state):
+    def observation(self, state):
         n = self.spec.n_agents
         holds = (jnp.arange(n) == state.holder).astype(jnp.float32)
-        return View(obs=holds[:, None], state=holds, avail=jnp.ones((n, 2), bool), alive=jnp.ones(n, bool))
+        return Observation(
+            agents_view=holds[:, None],
+            global_state=holds,
+            action_mask=jnp.ones((n, 2), bool),
+            alive=jnp.ones(n, bool),
+        )
 
     def oracle_graph(self, state):
         """The holder reaches the next in line; everybody reaches itself."""
         n = self.spec.n_agents
-        passing = (jnp.arange(n) == state.holder)[:, None] & (jnp.arange(n) == state.holder + 1)[None, :]
+        passing = (jnp.arange(n) == state.holder)[:, None] & (jnp.arange(n) == state.holder + 1)[
+            None, :
+        ]
         return jnp.eye(n, dtype=bool) | passing
 
     def local_state(self, state):
-        return self.view(state).obs
+        return self.observation(state).agents_view

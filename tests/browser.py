@@ -13,13 +13,25 @@ from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-pipe"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+    ),
+    *(
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+        "--remote-debugging-pipe",
+    ),
 )
 
 
 class Browser:
-    """One page; `evaluate` runs JavaScript in it, `errors` collects what its console complained about."""
+    """One page; `evaluate` runs JavaScript in it, `errors` collects what its console complained
+    about."""
 
     def __init__(self) -> None:
         assert CHROMIUM is not None
@@ -28,34 +40,59 @@ class Browser:
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
 
-        # Chromium reads commands from descriptor 3 and answers on 4; the shell puts our pipes there.
+        # Chromium reads commands from descriptor 3 and answers on 4; the shell puts our pipes
+        # there.
         plumbing = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
-        command = ["bash", "-c", plumbing, "bash", CHROMIUM, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
-        self._process = subprocess.Popen(command, pass_fds=(theirs_in, theirs_out), stderr=subprocess.DEVNULL)
+        command = [
+            "bash",
+            "-c",
+            plumbing,
+            "bash",
+            CHROMIUM,
+            *FLAGS,
+            f"--user-data-dir={self._profile.name}",
+            "about:blank",
+        ]
+        self._process = subprocess.Popen(
+            command, pass_fds=(theirs_in, theirs_out), stderr=subprocess.DEVNULL
+        )
         os.close(theirs_in)
         os.close(theirs_out)
         self._read, self._write, self._buffer, self._count = ours_in, ours_out, b"", 0
         self._session: str | None = None
         targets = self._call("Target.getTargets")["targetInfos"]
         page = next(target for target in targets if target["type"] == "page")
-        self._session = self._call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        self._session = self._call(
+            "Target.attachToTarget", targetId=page["targetId"], flatten=True
+        )["sessionId"]
         for domain in ("Runtime", "Log", "Page"):
             self._call(f"{domain}.enable")
 
     def open(self, path: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Load a file and wait until it is complete."""
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._call("Emulation.setEmulatedMedia", features=scheme)
         self._call("Page.navigate", url=path.resolve().as_uri())
         deadline = time.monotonic() + 60
-        while self.evaluate("location.href + document.readyState") != path.resolve().as_uri() + "complete":
+        while (
+            self.evaluate("location.href + document.readyState")
+            != path.resolve().as_uri() + "complete"
+        ):
             assert time.monotonic() < deadline, "the page did not load"
             time.sleep(0.05)
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""
-        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self._call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -68,7 +105,9 @@ class Browser:
 
     def screenshot(self, path: Path) -> None:
         """What a person would see, as a PNG."""
-        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"]))
+        path.write_bytes(
+            base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
+        )
 
     def close(self) -> None:
         """End the browser and remove its profile."""
@@ -106,5 +145,8 @@ class Browser:
             self.errors.append(str(parameters["exceptionDetails"]))
         elif event.get("method") == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             self.errors.append(parameters["entry"]["text"])
-        elif event.get("method") == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "assert"):
+        elif event.get("method") == "Runtime.consoleAPICalled" and parameters["type"] in (
+            "error",
+            "assert",
+        ):
             self.errors.append(str(parameters["args"]))

@@ -1,4 +1,5 @@
-"""Shared by all tests: compiled programs, and where the recordings of the original environments are, if they are here."""
+"""Shared by all tests: compiled programs, and where the recordings of the original environments
+are, if they are here."""
 
 import os
 from pathlib import Path
@@ -7,8 +8,11 @@ import pytest
 
 GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 
-# Every program is compiled once: tests, and the processes they start, find it here afterwards. Set before JAX is imported.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"))
+# Every program is compiled once: tests, and the processes they start, find it here afterwards. Set
+# before JAX is imported.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 # One device, whatever the machine has: what runs over several is tested on its own.
 os.environ["JAX_NUM_CPU_DEVICES"] = "1"

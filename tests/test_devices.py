@@ -7,19 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from dgmarl.settings import resolve
+from dgmarl.config.presets import resolve
 from dgmarl.training import train
 from tests.tiny import GIFT, SMALL
 
 UNSCALED = SMALL | {"learner.standardise_reward": False}
-CONFIGS = [resolve(GIFT, f"ippo-{credit}", UNSCALED, seeds=2, steps=100) for credit in ("local", "dg")]
+CONFIGS = [
+    resolve(GIFT, f"ippo-{credit}", UNSCALED, seeds=2, steps=100) for credit in ("local", "dg")
+]
 SCRIPT = """
 import sys
 from pathlib import Path
 import jax
 import numpy as np
 from dgmarl.device import use_all_cores
-from dgmarl.experiments.lanes import train_lanes
+from dgmarl.sweeps.batched import train_lanes
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
 from dgmarl.training import train
@@ -41,7 +43,10 @@ np.savez(folder / "found", whole=whole.metrics["value_loss"], lane=lanes[1].metr
 
 
 def test_seeds_spread_over_devices_are_those_of_one_device(tmp_path):
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = os.environ | {
+        "JAX_NUM_CPU_DEVICES": "2",
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""Documentation is executed: every `dgmarl` command in it parses, every link leads somewhere, every Python block runs."""
+"""Documentation is executed: every `dgmarl` command in it parses, every link leads somewhere, every
+Python block runs."""
 
 import re
 import shlex
@@ -10,7 +11,11 @@ import dgmarl
 from dgmarl import cli
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*.py")),
+]
 
 
 def commands() -> list[str]:
@@ -29,7 +34,9 @@ def test_every_command_parses(line, monkeypatch, capsys):
     assert stop.value.code == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.suffix == ".md"], ids=lambda page: page.name
+)
 def test_every_link_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
@@ -42,8 +49,12 @@ def test_python_in_the_readme_runs(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(
         dgmarl.__dict__,
         "train",
-        lambda *given, **values: train(*given, **{**values, "steps": 500, "seeds": 1}, overrides=small),
+        lambda *given, **values: train(
+            *given, **{**values, "steps": 500, "seeds": 1}, overrides=small
+        ),
     )
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL):
+    for block in re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL
+    ):
         exec(compile(block, "README.md", "exec"), {})
     assert "graph_gae" in capsys.readouterr().out

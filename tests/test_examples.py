@@ -1,4 +1,5 @@
-"""The examples are executed: the relay keeps the contract, and its graph is the one that interventions find."""
+"""The examples are executed: the relay keeps the contract, and its graph is the one that
+interventions find."""
 
 from pathlib import Path
 
@@ -13,7 +14,9 @@ RELAY = f"{Path(__file__).resolve().parents[1] / 'examples' / 'relay.py'}:Relay"
 
 
 def test_the_relay_keeps_the_contract():
-    assert [finding.sentence for finding in check_env(make_env(RELAY)) if finding.kind == "violation"] == []
+    assert [
+        finding.sentence for finding in check_env(make_env(RELAY)) if finding.kind == "violation"
+    ] == []
 
 
 def test_interventions_find_the_oracle_graph_of_the_relay():

@@ -1,4 +1,5 @@
-"""Automatic resets: fresh states under their own law, the view before the reset kept, nobody else touched."""
+"""Automatic resets: fresh states under their own law, the view before the reset kept, nobody else
+touched."""
 
 import jax
 import jax.numpy as jnp
@@ -6,27 +7,29 @@ import numpy as np
 import pytest
 
 from dgmarl import make_env
-from dgmarl.envs.base import View
+from dgmarl.envs.base import Observation
 from dgmarl.rollout import (
     act_randomly,
     collect,
     evaluate,
     random_actions,
     record_episodes,
+    reset_envs,
     reset_where,
-    start_play,
     step_and_reset,
 )
 from tests.tiny import Gift
 
 
-def views(avail):
-    return View(jnp.zeros(0), jnp.zeros(0), jnp.asarray(avail), jnp.ones(0, bool))
+def observations(action_mask):
+    return Observation(jnp.zeros(0), jnp.zeros(0), jnp.asarray(action_mask), jnp.ones(0, bool))
 
 
 def test_random_actions_are_uniform_over_what_is_available():
-    avail = np.array([[True, False, True, True], [False, True, False, False]])
-    drawn = np.asarray(random_actions(jax.random.key(0), views(np.broadcast_to(avail, (6000, 2, 4)))))
+    action_mask = np.array([[True, False, True, True], [False, True, False, False]])
+    drawn = np.asarray(
+        random_actions(jax.random.key(0), observations(np.broadcast_to(action_mask, (6000, 2, 4))))
+    )
     shares = np.bincount(drawn[:, 0], minlength=4) / 6000
     np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.03)
     assert (drawn[:, 1] == 1).all()
@@ -35,12 +38,14 @@ def test_random_actions_are_uniform_over_what_is_available():
 @pytest.mark.parametrize("chunk", [1, 3, 16, None])
 def test_only_finished_environments_are_replaced_each_by_its_own_fresh_state(chunk):
     env = make_env("star-spread/3")
-    state, view = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 16))
+    state, observation = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 16))
     done = jnp.arange(16) % 3 == 0
-    fresh, fresh_view = reset_where(env, jax.random.key(1), done, state, view, chunk)
+    fresh, fresh_observation = reset_where(env, jax.random.key(1), done, state, observation, chunk)
     changed = np.asarray((fresh.position != state.position).all(axis=(1, 2)))
     np.testing.assert_array_equal(changed, done)
-    np.testing.assert_array_equal(np.asarray(fresh_view.state[:, :6]), np.asarray(fresh.position).reshape(16, 6))
+    np.testing.assert_array_equal(
+        np.asarray(fresh_observation.global_state[:, :6]), np.asarray(fresh.position).reshape(16, 6)
+    )
     replaced = np.asarray(fresh.position)[np.asarray(done)].reshape(int(done.sum()), -1)
     assert len(np.unique(replaced, axis=0)) == len(replaced)
 
@@ -49,9 +54,15 @@ def test_the_law_of_a_reset_does_not_depend_on_the_chunk():
     from scipy.stats import ks_2samp
 
     env = make_env("star-spread/2")
-    state, view = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 4000))
+    state, observation = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 4000))
     drawn = [
-        np.asarray(jax.jit(lambda key, c=chunk: reset_where(env, key, jnp.ones(4000, bool), state, view, c))(key)[0].position)
+        np.asarray(
+            jax.jit(
+                lambda key, c=chunk: reset_where(
+                    env, key, jnp.ones(4000, bool), state, observation, c
+                )
+            )(key)[0].position
+        )
         for chunk, key in ((64, jax.random.key(1)), (4000, jax.random.key(2)))
     ]
     assert ks_2samp(drawn[0].ravel(), drawn[1].ravel()).pvalue > 0.001
@@ -62,11 +73,15 @@ def test_the_true_successor_is_kept_beside_the_view_after_the_reset():
     state, _ = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 4))
     action = jnp.zeros((4, 3), jnp.int32)
     first = step_and_reset(env, jax.random.key(1), state, action)
-    np.testing.assert_array_equal(first.view.obs, first.next_view.obs)
+    np.testing.assert_array_equal(first.observation.agents_view, first.next_observation.agents_view)
     second = step_and_reset(env, jax.random.key(2), first.state, action)
     assert bool(second.outcome.truncated.all())
-    np.testing.assert_array_equal(second.next_view.state[:, :6], np.asarray(first.state.position).reshape(4, 6))
-    assert not np.allclose(second.view.state[:, :6], second.next_view.state[:, :6])
+    np.testing.assert_array_equal(
+        second.next_observation.global_state[:, :6], np.asarray(first.state.position).reshape(4, 6)
+    )
+    assert not np.allclose(
+        second.observation.global_state[:, :6], second.next_observation.global_state[:, :6]
+    )
     np.testing.assert_array_equal(second.state.time, 0)
 
 
@@ -74,12 +89,15 @@ def test_recorded_episodes_stand_still_after_their_end():
     recording = record_episodes(make_env("matrix/two-step"), act_randomly, jax.random.key(0), 5)
     np.testing.assert_array_equal(recording.length, 2)
     assert bool(recording.terminated.all())
-    short = record_episodes(make_env("star-spread/2", horizon=7), act_randomly, jax.random.key(0), 2)
+    short = record_episodes(
+        make_env("star-spread/2", horizon=7), act_randomly, jax.random.key(0), 2
+    )
     np.testing.assert_array_equal(short.last_state.time, 7)
 
 
 class Clockwork(Gift):
-    """An episode of so many steps as the first random number says; says in its view how many it has had."""
+    """An episode of so many steps as the first random number says; says in its view how many it has
+    had."""
 
     def __init__(self, longest: int):
         super().__init__(horizon=100)
@@ -88,28 +106,34 @@ class Clockwork(Gift):
     def reset(self, key):
         state, _ = super().reset(key)
         state = state._replace(given=jax.random.randint(key, (), 1, self.longest + 1))
-        return state, self._view(state)
+        return state, self._observation(state)
 
     def step(self, key, state, action):
         after, _, outcome = super().step(key, state, action)
         after = after._replace(given=state.given)
-        return after, self._view(after), outcome._replace(terminated=after.time >= after.given, info={"time": after.time})
+        return (
+            after,
+            self._observation(after),
+            outcome._replace(terminated=after.time >= after.given, info={"time": after.time}),
+        )
 
 
 @pytest.mark.parametrize("longest", [25, 26, 60])
 def test_long_episodes_are_played_until_all_have_ended_and_stand_still_from_there(longest):
     env, calls = Clockwork(longest), []
 
-    def act(key, view, memory, starts):
+    def act(key, observation, hidden_state, is_first):
         jax.debug.callback(lambda: calls.append(1))
-        return act_randomly(key, view, memory, starts)
+        return act_randomly(key, observation, hidden_state, is_first)
 
-    def play(key):
-        start = start_play(env, key, None, 8)
-        start = start._replace(state=start.state._replace(given=start.state.given.at[0].set(longest)))
+    def rollout_state(key):
+        start = reset_envs(env, key, None, 8)
+        start = start._replace(
+            state=start.state._replace(given=start.state.given.at[0].set(longest))
+        )
         return collect(env, act, start, key, 100, frozenset({"states"}), reset=False)
 
-    last, batch = jax.jit(jax.vmap(play))(jax.random.split(jax.random.key(0), 3))
+    last, batch = jax.jit(jax.vmap(rollout_state))(jax.random.split(jax.random.key(0), 3))
     jax.effects_barrier()
     assert len(calls) == -(-longest // 25) * 25
     length = np.asarray(last.state.given)
@@ -119,16 +143,20 @@ def test_long_episodes_are_played_until_all_have_ended_and_stand_still_from_ther
     np.testing.assert_array_equal(last.state.time, length)
     steps = np.minimum(np.arange(101)[None, :, None], length[:, None])
     np.testing.assert_array_equal(batch.extras["states"].time, steps[:, :-1])
-    np.testing.assert_allclose(batch.view.state[..., 0] * 100, steps[:, :-1], rtol=1e-6)
-    np.testing.assert_allclose(batch.next_view.state[..., 0] * 100, steps[:, 1:], rtol=1e-6)
+    np.testing.assert_allclose(
+        batch.observation.global_state[..., 0] * 100, steps[:, :-1], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        batch.next_observation.global_state[..., 0] * 100, steps[:, 1:], rtol=1e-6
+    )
 
 
 class Counting(Gift):
     """Says how many steps an episode has had, and more that is no number."""
 
     def step(self, key, state, action):
-        state, view, outcome = super().step(key, state, action)
-        return state, view, outcome._replace(info={"time": state.time, "both": jnp.zeros(2)})
+        state, observation, outcome = super().step(key, state, action)
+        return state, observation, outcome._replace(info={"time": state.time, "both": jnp.zeros(2)})
 
 
 def test_an_evaluation_keeps_the_numbers_of_the_last_step_of_each_episode():

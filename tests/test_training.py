@@ -1,4 +1,5 @@
-"""The loop: credit decides what is learned, the same seed gives the same numbers, finished seeds stand still."""
+"""The loop: credit decides what is learned, the same seed gives the same numbers, finished seeds
+stand still."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +7,8 @@ import numpy as np
 import pytest
 
 from dgmarl import api
+from dgmarl.config.presets import resolve
 from dgmarl.errors import UsageError
-from dgmarl.settings import resolve
 from dgmarl.training import Trainer
 from tests.tiny import GIFT, SMALL
 
@@ -49,7 +50,8 @@ def learned(folder):
 
 def test_graph_credit_solves_a_task_on_which_local_reward_fails(learned):
     local = learn("ippo-local")
-    # The only thing agent 0's own reward says is that giving costs: with it, every seed ends below chance.
+    # The only thing agent 0's own reward says is that giving costs: with it, every seed ends below
+    # chance.
     assert (local.returns[:, -1].mean(axis=-1) < 0.25 * BEST).all()
     assert (learned.returns[:, -1].mean(axis=-1) > 0.9 * BEST).all()
     np.testing.assert_allclose(learned.returns[:, 0].mean(), 0.5 * BEST, atol=0.25 * BEST)
@@ -72,7 +74,12 @@ def test_a_run_can_start_from_what_another_has_learned(folder, learned):
 def test_a_policy_of_another_size_to_start_from_is_refused(folder, learned, tmp_path):
     with pytest.raises(UsageError, match="other sizes"):
         api.train(
-            GIFT, "ippo-dg", steps=2400, overrides={**LEARNING, "learner.hidden": 4}, init_from=folder, out=tmp_path / "new"
+            GIFT,
+            "ippo-dg",
+            steps=2400,
+            overrides={**LEARNING, "learner.hidden": 4},
+            init_from=folder,
+            out=tmp_path / "new",
         )
     assert not (tmp_path / "new").exists()
 
@@ -82,14 +89,17 @@ def check_run(result, seeds: int, steps: int, horizon: int, n_envs: int) -> None
     assert result.steps.shape == result.returns.shape[:2]
     assert result.steps.shape[0] == seeds
     for seed in range(seeds):
-        taken = result.steps[seed]
-        assert steps <= taken[-1] < steps + horizon * n_envs
+        batched_index = result.steps[seed]
+        assert steps <= batched_index[-1] < steps + horizon * n_envs
         # Once a seed has its steps it stands still, and its last evaluation is repeated.
-        finished = int(np.argmax(taken >= steps))
-        assert (np.diff(taken[: finished + 1]) > 0).all()
-        assert (taken[finished:] == taken[finished]).all()
+        finished = int(np.argmax(batched_index >= steps))
+        assert (np.diff(batched_index[: finished + 1]) > 0).all()
+        assert (batched_index[finished:] == batched_index[finished]).all()
         assert (result.returns[seed, finished:] == result.returns[seed, finished]).all()
-        assert all((values[seed, finished:] == values[seed, finished]).all() for values in result.metrics.values())
+        assert all(
+            (values[seed, finished:] == values[seed, finished]).all()
+            for values in result.metrics.values()
+        )
     assert np.isfinite(result.returns).all()
     assert not result.interrupted
 
@@ -147,7 +157,7 @@ def test_windows_and_separate_networks_run_too():
     check_run(result, 2, 100, 4, 2)
     assert (np.diff(result.steps, axis=1) % 8 == 0).all()
     # Windows go on where the last one ended, in the middle of an episode of 5.
-    assert set(np.asarray(result.state.play.state.time).ravel().tolist()) - {0}
+    assert set(np.asarray(result.state.rollout_state.state.time).ravel().tolist()) - {0}
 
 
 @pytest.mark.slow
@@ -157,19 +167,32 @@ def test_windows_and_separate_networks_run_too():
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("method", ["local", "global", "dg"])
 def test_every_combination_runs(collect, network, critic, share, method):
-    options = {"collect": collect, "learner.network": network, "learner.critic": critic, "learner.share_parameters": share}
+    options = {
+        "collect": collect,
+        "learner.network": network,
+        "learner.critic": critic,
+        "learner.share_parameters": share,
+    }
     result = api.train(
-        GIFT, f"{'ippo' if critic == 'agent' else 'mappo'}-{method}", seeds=2, steps=40, overrides={**SMALL, **options}
+        GIFT,
+        f"{'ippo' if critic == 'agent' else 'mappo'}-{method}",
+        seeds=2,
+        steps=40,
+        overrides={**SMALL, **options},
     )
     check_run(result, 2, 40, 5, 2)
 
 
 def test_the_measure_is_the_raw_team_return_however_a_policy_is_trained():
-    trainers = [Trainer(resolve(GIFT, method, SMALL, steps=100)) for method in ("ippo-local", "ippo-global", "ippo-dg")]
+    trainers = [
+        Trainer(resolve(GIFT, method, SMALL, steps=100))
+        for method in ("ippo-local", "ippo-global", "ippo-dg")
+    ]
     assert all(trainer.config.learner.standardise_reward for trainer in trainers)
     params = trainers[0].learner.init(jax.random.key(0)).params
     played = [
-        jax.jit(lambda key, trainer=trainer: trainer.evaluate(params, key, 40))(jax.random.key(1)) for trainer in trainers
+        jax.jit(lambda key, trainer=trainer: trainer.evaluate(params, key, 40))(jax.random.key(1))
+        for trainer in trainers
     ]
     for other in played[1:]:
         np.testing.assert_array_equal(other.returns, played[0].returns)
@@ -187,14 +210,20 @@ class WithoutLoops:
     def init(self, key, env):
         return None
 
-    def infer(self, gstate, batch, key):
+    def infer(self, graph_state, batch, key):
         return jnp.zeros((*batch.reward.shape, batch.reward.shape[-1]), bool)
 
-    def update(self, gstate, batch, key):
-        return gstate, {}
+    def update(self, graph_state, batch, key):
+        return graph_state, {}
 
 
 def test_a_source_that_gives_a_wrong_graph_is_told_so_before_training(tmp_path):
     with pytest.raises(UsageError, match="add_self_loops"):
-        api.train("star-spread/2", "ippo-dg", graph="tests.test_training:WithoutLoops", steps=500, out=tmp_path / "run")
+        api.train(
+            "star-spread/2",
+            "ippo-dg",
+            graph="tests.test_training:WithoutLoops",
+            steps=500,
+            out=tmp_path / "run",
+        )
     assert not (tmp_path / "run").exists()

@@ -1,11 +1,13 @@
-"""dgmarl: cooperative multi-agent reinforcement learning with credit assignment through dependence graphs."""
+"""dgmarl: cooperative multi-agent reinforcement learning with credit assignment through dependence
+graphs."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# Public name -> module. Loaded on first use, so that `import dgmarl` and `dgmarl --help` stay quick.
+# Public name -> module. Loaded on first use, so that `import dgmarl` and `dgmarl --help` stay
+# quick.
 _EXPORTS = {
     "UsageError": "dgmarl.errors",
     "train": "dgmarl.api",
@@ -16,7 +18,7 @@ _EXPORTS = {
     "EnvSpec": "dgmarl.envs.base",
     "Environment": "dgmarl.envs.base",
     "Outcome": "dgmarl.envs.base",
-    "View": "dgmarl.envs.base",
+    "Observation": "dgmarl.envs.base",
     "gae": "dgmarl.credit.gae",
     "graph_gae": "dgmarl.credit.graph_gae",
     "soft_graph_gae": "dgmarl.credit.graph_gae",
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
     from dgmarl.credit.graph_gae import soft_graph_gae as soft_graph_gae
     from dgmarl.envs.base import Environment as Environment
     from dgmarl.envs.base import EnvSpec as EnvSpec
+    from dgmarl.envs.base import Observation as Observation
     from dgmarl.envs.base import Outcome as Outcome
-    from dgmarl.envs.base import View as View
     from dgmarl.envs.registry import make_env as make_env
     from dgmarl.errors import UsageError as UsageError
     from dgmarl.graphs.reach import add_self_loops as add_self_loops

@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dgmarl import training
-from dgmarl.envs.base import Environment, View
+from dgmarl.config.presets import Preset, TrainConfig, resolve
+from dgmarl.envs.base import Environment, Observation
 from dgmarl.errors import UsageError
 from dgmarl.learners.ppo import PPOConfig
-from dgmarl.rollout import Batch, Memory, Recording, record_episodes
+from dgmarl.rollout import Batch, HiddenState, Recording, record_episodes
 from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
-from dgmarl.settings import Preset, TrainConfig, resolve
 
 Which = Literal["last", "best"]
 
@@ -34,11 +34,13 @@ def train(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     **values: Any,
 ) -> TrainResult:
-    """Train `method` on `env` and return the learning curves as arrays (and write a run folder, if `out` is given).
+    """Train `method` on `env` and return the learning curves as arrays (and write a run folder, if
+    `out` is given).
 
-    values: fields of `TrainConfig`, for example `graph="oracle"`, `seeds=10`, `steps=1e6`. overrides: dotted names, for example
-    `{"learner.hidden": 64}`. preset: what is not given is the paper's value for this environment and method, or,
-    with "tuned", one that we found better, or, with "fast", the better ones with 128 environments.
+    values: fields of `TrainConfig`, for example `graph="oracle"`, `seeds=10`, `steps=1e6`.
+      overrides: dotted names, for example `{"learner.hidden": 64}`. preset: what is not given is
+      the paper's value for this environment and method, or, with "tuned", one that we found better,
+      or, with "fast", the better ones with 128 environments.
 
     >>> result = train("star-spread/5", "ippo-dg", seeds=3, steps=1e5)
     >>> result.returns.mean(axis=-1)  # [seeds, evaluations]
@@ -60,7 +62,11 @@ def train_config(
     return training.train(config, recorder, init_params=init_params)
 
 
-def resume(out: Path | str, on_progress: Callable[[Progress], None] = lambda progress: None, **recording: Any) -> TrainResult:
+def resume(
+    out: Path | str,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    **recording: Any,
+) -> TrainResult:
     """Continue a run to the identical result; a finished one is returned as it is."""
     folder = RunFolder(out)
     config = folder.config()
@@ -80,29 +86,47 @@ class Run(NamedTuple):
     graph: Any
     """State of the graph source of the chosen seed."""
 
-    def memory(self, n_envs: int) -> Memory:
+    def init_hidden_state(self, n_envs: int) -> HiddenState:
         """The policy's memory at the start of an episode."""
-        return self.trainer.learner.memory(n_envs)
+        return self.trainer.learner.init_hidden_state(n_envs)
 
-    def act(self, key: Array, view: View, memory: Memory, starts: Array) -> tuple[Array, Memory]:
-        """Actions [B, N] for the views of B environments and the memory after; sampled, unless `evaluation.greedy`."""
+    def act(
+        self, key: Array, observation: Observation, hidden_state: HiddenState, is_first: Array
+    ) -> tuple[Array, HiddenState]:
+        """Actions [B, N] for the views of B environments and the memory after; sampled, unless
+        `evaluation.greedy`."""
         greedy = self.config.evaluation.greedy
-        action, _, memory = self.trainer.learner.act(self.params, key, view, memory, starts, greedy)
-        return action, memory
+        action, _, hidden_state = self.trainer.learner.act(
+            self.params, key, observation, hidden_state, is_first, greedy
+        )
+        return action, hidden_state
 
     def credit_note(self) -> str:
         """How this policy was credited, where that is not just what its dependence graph says."""
         learner = self.config.learner
         if learner.credit != "graph" or not isinstance(learner, PPOConfig):
             return f"This policy was trained with {learner.credit} credit; the graph is the environment's own."
-        notes = [f"In training they kept the weight {1 - learner.lambda_:.2g}."] if learner.weighted else []
+        notes = (
+            [f"In training they kept the weight {1 - learner.lambda_:.2g}."]
+            if learner.weighted
+            else []
+        )
         if learner.cross_weight != 1 or learner.adapt_cross_weight:
             at_most = "at most " if learner.adapt_cross_weight else ""
-            notes.append(f"In training the rewards of others had a weight of {at_most}{learner.cross_weight:g}.")
+            notes.append(
+                "In training the rewards of others had a weight of "
+                f"{at_most}{learner.cross_weight:g}."
+            )
         if learner.fade != 1:
-            notes.append(f"In training the rewards of others kept {learner.fade:g} of their weight with each step.")
+            notes.append(
+                f"In training the rewards of others kept {learner.fade:g} of their weight with "
+                "each step."
+            )
         if learner.edge_strength != 1:
-            notes.append(f"In training each hop of a path multiplied the rewards it led to by {learner.edge_strength:g}.")
+            notes.append(
+                "In training each hop of a path multiplied the rewards it led to by "
+                f"{learner.edge_strength:g}."
+            )
         return " ".join(notes)
 
     def record(
@@ -114,22 +138,34 @@ class Run(NamedTuple):
     ) -> Recording:
         """Whole episodes of the chosen seed, with the graphs its training would have used there.
 
-        infer: other graphs instead, from a batch that holds what the run's own graph source needs, and `needs`.
-        """
+        infer: other graphs instead, from a batch that holds what the run's own graph source needs,
+          and `needs`."""
         act = partial(self.trainer.learner.act, self.params, greedy=self.config.evaluation.greedy)
         source = self.trainer.source
         if infer is None and self.trainer.uses_graph:
             infer = lambda batch: source.infer(self.graph, batch, key)  # noqa: E731
-        return record_episodes(self.env, act, key, n_episodes, self.memory(n_episodes), source.needs | needs, infer)
+        return record_episodes(
+            self.env,
+            act,
+            key,
+            n_episodes,
+            self.init_hidden_state(n_episodes),
+            source.needs | needs,
+            infer,
+        )
 
 
 def load(out: Path | str, seed: int | None = None, which: Which = "last") -> Run:
-    """The policy of a run folder, of its first seed or the one named: `dgmarl.load("runs/mine").act(key, view, ...)`."""
+    """The policy of a run folder, of its first seed or the one named:
+    `dgmarl.load("runs/mine").act(key, observation, ...)`."""
     folder = RunFolder(out)
     config = folder.config()
     index = 0 if seed is None else seed - config.seed
     if not 0 <= index < config.seeds:
-        raise UsageError(f"{out} has the seeds {config.seed} to {config.seed + config.seeds - 1}, but not {seed}.")
+        raise UsageError(
+            f"{out} has the seeds {config.seed} to {config.seed + config.seeds - 1}, but not "
+            f"{seed}."
+        )
     trainer = training.Trainer(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(config.seeds))
     _, state = load_latest(folder.checkpoints, jax.eval_shape(jax.vmap(trainer.init), keys))
@@ -142,7 +178,9 @@ def policies(state: training.TrainState, which: Which) -> dict[str, Any]:
     return state.best.params if which == "best" else state.learner.params
 
 
-def evaluate(out: Path | str, n_episodes: int = 100, seed: int = 0, which: Which = "last") -> Float[np.ndarray, "S E"]:
+def evaluate(
+    out: Path | str, n_episodes: int = 100, seed: int = 0, which: Which = "last"
+) -> Float[np.ndarray, "S E"]:
     """Team returns of fresh episodes for every seed of a run."""
     run = load(out, which=which)
     keys = jax.random.split(jax.random.key(seed), run.config.seeds)

@@ -1,8 +1,8 @@
 """Playing environments: batches for learning, evaluation, recorded episodes, automatic resets.
 
-An environment never resets by itself. Here finished ones are replaced by fresh ones, and the view before the reset, which
-bootstrapping and graph inference need, is handed on beside the view after it.
-"""
+An environment never resets by itself. Here finished ones are replaced by fresh ones, and the view
+before the reset, which bootstrapping and graph inference need, is handed on beside the view after
+it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,36 +12,39 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.device import unroll
-from dgmarl.envs.base import Environment, Outcome, View
+from dgmarl.envs.base import Environment, Observation, Outcome
 
-Memory = Any
-Act = Callable[[PRNGKeyArray, View, Memory, Bool[Array, "B"]], tuple[Int[Array, "B N"], Float[Array, "B N"], Memory]]
-"""From a key, the views of B environments, the policy's memory and whether an episode starts: actions, their log
-probabilities, and the memory after."""
+HiddenState = Any
+Act = Callable[
+    [PRNGKeyArray, Observation, HiddenState, Bool[Array, "B"]],
+    tuple[Int[Array, "B N"], Float[Array, "B N"], HiddenState],
+]
+"""From a key, the views of B environments, the policy's memory and whether an episode starts:
+actions, their log probabilities, and the memory after."""
 
 
 RECORDABLE = ("keys", "local", "oracle", "states")
-"""What a graph source may need beyond the ordinary batch: step keys, local states before and after each step, oracle graphs,
-environment states."""
+"""What a graph source may need beyond the ordinary batch: step keys, local states before and after
+each step, oracle graphs, environment states."""
 STEPS_AT_ONCE = 25
 """Long episodes are played so many steps at a time, until all have ended."""
 
 
-class Play(NamedTuple):
+class RolloutState(NamedTuple):
     """Where B environments stand between two steps."""
 
     state: Any
-    view: View
-    memory: Memory
-    starts: Bool[Array, "B"]
+    observation: Observation
+    hidden_state: HiddenState
+    is_first: Bool[Array, "B"]
     """The next step is the first of an episode: recurrent state is cleared there."""
 
 
 class Batch(NamedTuple):
     """T steps of B environments, time first: `[T, B, ...]`."""
 
-    view: View
-    next_view: View
+    observation: Observation
+    next_observation: Observation
     """The true successor, before any reset: what bootstrapping and graph inference look at."""
     action: Int[Array, "T B N"]
     log_prob: Float[Array, "T B N"]
@@ -49,14 +52,17 @@ class Batch(NamedTuple):
     terminated: Bool[Array, "T B"]
     truncated: Bool[Array, "T B"]
     valid: Bool[Array, "T B"]
-    """The step really happened; False after the end of an episode that is not followed by another."""
-    starts: Bool[Array, "T B"]
-    memory: Memory
+    """The step really happened; False after the end of an episode that is not followed by
+    another."""
+    is_first: Bool[Array, "T B"]
+    hidden_state: HiddenState
     """The policy's memory before the first step, [B, ...]."""
     extras: dict[str, Any]
-    """What a graph source asked for: `oracle` graphs, environment `states`, step `keys`, `local` states before and after."""
-    last_view: View | None = None
-    """The view after the last step, if no reset came in between: then `next_view` is `view` one step on."""
+    """What a graph source asked for: `oracle` graphs, environment `states`, step `keys`, `local`
+    states before and after."""
+    last_observation: Observation | None = None
+    """The view after the last step, if no reset came in between: then `next_observation` is
+    `observation` one step on."""
 
     @property
     def bootstrap(self) -> Bool[Array, "T B"]:
@@ -65,103 +71,187 @@ class Batch(NamedTuple):
 
     @property
     def continues(self) -> Bool[Array, "T B"]:
-        """The next step belongs to the same episode; advantages and paths are cut where it does not."""
+        """The next step belongs to the same episode; advantages and paths are cut where it does
+        not."""
         return ~(self.terminated | self.truncated)
 
 
-def start_play(env: Environment, key: PRNGKeyArray, memory: Memory, n_envs: int) -> Play:
+def reset_envs(
+    env: Environment, key: PRNGKeyArray, hidden_state: HiddenState, n_envs: int
+) -> RolloutState:
     """B fresh episodes."""
-    state, view = jax.vmap(env.reset)(jax.random.split(key, n_envs))
-    return Play(state, view, memory, jnp.ones(n_envs, bool))
+    state, observation = jax.vmap(env.reset)(jax.random.split(key, n_envs))
+    return RolloutState(state, observation, hidden_state, jnp.ones(n_envs, bool))
 
 
 def collect(
-    env: Environment, act: Act, play: Play, key: PRNGKeyArray, length: int, needs: frozenset[str], reset: bool
-) -> tuple[Play, Batch]:
-    """Play on for `length` steps. With `reset`, a new episode follows an ended one; without, it stands still, not valid."""
+    env: Environment,
+    act: Act,
+    rollout_state: RolloutState,
+    key: PRNGKeyArray,
+    length: int,
+    needs: frozenset[str],
+    reset: bool,
+) -> tuple[RolloutState, Batch]:
+    """Play on for `length` steps. With `reset`, a new episode follows an ended one; without, it
+    stands still, not valid."""
 
-    def recorded(play: Play) -> Play:
-        return play._replace(state=play.state if needs & {"oracle", "states"} else None, memory=None)
+    def recorded(rollout_state: RolloutState) -> RolloutState:
+        return rollout_state._replace(
+            state=rollout_state.state if needs & {"oracle", "states"} else None, hidden_state=None
+        )
 
-    def one_step(carry: tuple[Play, Bool[Array, "B"]], keys_of_step: PRNGKeyArray) -> tuple[Any, Any]:
-        play, running = carry
+    def one_step(
+        carry: tuple[RolloutState, Bool[Array, "B"]], keys_of_step: PRNGKeyArray
+    ) -> tuple[Any, Any]:
+        rollout_state, running = carry
         act_key, step_key, reset_key = keys_of_step
-        action, log_prob, memory = act(act_key, play.view, play.memory, play.starts)
+        action, log_prob, hidden_state = act(
+            act_key, rollout_state.observation, rollout_state.hidden_state, rollout_state.is_first
+        )
         keys = jax.random.split(step_key, running.shape[0])
-        state, next_view, outcome = jax.vmap(env.step)(keys, play.state, action)
-        local = tuple(jax.vmap(env.local_state)(of) for of in (play.state, state)) if "local" in needs else None
+        state, next_observation, outcome = jax.vmap(env.step)(keys, rollout_state.state, action)
+        local = (
+            tuple(jax.vmap(env.local_state)(of) for of in (rollout_state.state, state))
+            if "local" in needs
+            else None
+        )
         terminated, truncated = outcome.terminated & running, outcome.truncated & running
         done = terminated | truncated
         if reset:
-            state, view = reset_where(env, reset_key, done, state, next_view)
+            state, observation = reset_where(env, reset_key, done, state, next_observation)
         else:
-            state, view = _where(running, (state, next_view), (play.state, play.view))
+            state, observation = _where(
+                running, (state, next_observation), (rollout_state.state, rollout_state.observation)
+            )
             running = running & ~done
-        after = next_view if reset else None  # else the view of the next step, and never asked for
+        after = (
+            next_observation if reset else None
+        )  # else the view of the next step, and never asked for
         keys = keys if "keys" in needs else None
-        record = (recorded(play), after, action, log_prob, outcome.reward, terminated, truncated, keys, local)
-        return (Play(state, view, memory, done), running), record
+        record = (
+            recorded(rollout_state),
+            after,
+            action,
+            log_prob,
+            outcome.reward,
+            terminated,
+            truncated,
+            keys,
+            local,
+        )
+        return (RolloutState(state, observation, hidden_state, done), running), record
 
-    carry, keys = (play, jnp.ones(play.starts.shape, bool)), jax.random.split(key, (length, 3))
+    carry, keys = (
+        (rollout_state, jnp.ones(rollout_state.is_first.shape, bool)),
+        jax.random.split(key, (length, 3)),
+    )
     at_once = 1 if env.loops_inside else unroll()
     chunk = next(n for n in range(STEPS_AT_ONCE, 0, -1) if length % n == 0)
     if reset or length <= 2 * STEPS_AT_ONCE or chunk < 10:
         (last, _), steps = jax.lax.scan(one_step, carry, keys, unroll=at_once)
     else:
-        (last, _), steps, played = _scan_while(lambda carry: carry[1], one_step, carry, keys, chunk, at_once)
-        steps = (_where(jnp.arange(length) >= played, recorded(last), steps[0]), *steps[1:])  # who has ended stands still
-    plays, next_view, action, log_prob, reward, terminated, truncated, keys, local = steps
+        (last, _), steps, played = _scan_while(
+            lambda carry: carry[1], one_step, carry, keys, chunk, at_once
+        )
+        steps = (
+            _where(jnp.arange(length) >= played, recorded(last), steps[0]),
+            *steps[1:],
+        )  # who has ended stands still
+    (
+        rollout_states,
+        next_observation,
+        action,
+        log_prob,
+        reward,
+        terminated,
+        truncated,
+        keys,
+        local,
+    ) = steps
     valid = jnp.ones_like(terminated)
     if not reset:
         done = terminated | truncated
         valid = jnp.cumsum(done, axis=0) == done  # nothing had ended before
         reward = jnp.where(valid[..., None], reward, 0)
         # Without resets the view of the next step is the successor.
-        next_view = jax.tree.map(lambda views, end: jnp.concatenate([views[1:], end[None]]), plays.view, last.view)
+        next_observation = jax.tree.map(
+            lambda observations, end: jnp.concatenate([observations[1:], end[None]]),
+            rollout_states.observation,
+            last.observation,
+        )
     offered = {
-        "oracle": lambda: jax.vmap(jax.vmap(env.oracle_graph))(plays.state),
-        "states": lambda: plays.state,
+        "oracle": lambda: jax.vmap(jax.vmap(env.oracle_graph))(rollout_states.state),
+        "states": lambda: rollout_states.state,
         "keys": lambda: keys,
         "local": lambda: local,
     }
     extras = {name: offered[name]() for name in sorted(needs)}
-    last_view = None if reset else last.view
-    masks = (terminated, truncated, valid, plays.starts)
-    return last, Batch(plays.view, next_view, action, log_prob, reward, *masks, play.memory, extras, last_view)
+    last_observation = None if reset else last.observation
+    masks = (terminated, truncated, valid, rollout_states.is_first)
+    return last, Batch(
+        rollout_states.observation,
+        next_observation,
+        action,
+        log_prob,
+        reward,
+        *masks,
+        rollout_state.hidden_state,
+        extras,
+        last_observation,
+    )
 
 
 def _scan_while(
-    goes_on: Callable[[Any], Array], one_step: Callable, carry: Any, inputs: Array, chunk: int, at_once: int
+    goes_on: Callable[[Any], Array],
+    one_step: Callable,
+    carry: Any,
+    inputs: Array,
+    chunk: int,
+    at_once: int,
 ) -> tuple[Any, Any, Int[Array, ""]]:
-    """`lax.scan`, `chunk` steps at a time while anybody goes on; also the number of steps. Outputs of steps left out are 0."""
+    """`lax.scan`, `chunk` steps at a time while anybody goes on; also the number of steps. Outputs
+    of steps left out are 0."""
     n_chunks = inputs.shape[0] // chunk
     chunks = inputs.reshape(n_chunks, chunk, *inputs.shape[1:])
 
     def next_chunk(state: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
         number, carry, outputs = state
         carry, new = jax.lax.scan(one_step, carry, chunks[number], unroll=at_once)
-        return number + 1, carry, jax.tree.map(lambda all_, part: all_.at[number].set(part), outputs, new)
+        return (
+            number + 1,
+            carry,
+            jax.tree.map(lambda all_, part: all_.at[number].set(part), outputs, new),
+        )
 
     def unfinished(state: tuple[Array, Any, Any]) -> Bool[Array, ""]:
         return (state[0] < n_chunks) & anywhere(goes_on(state[1]))
 
     shapes = jax.eval_shape(lambda carry: jax.lax.scan(one_step, carry, chunks[0])[1], carry)
     nothing = jax.tree.map(lambda shape: jnp.zeros((n_chunks, *shape.shape), shape.dtype), shapes)
-    number, carry, outputs = jax.lax.while_loop(unfinished, next_chunk, (jnp.int32(0), carry, nothing))
-    return carry, jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs), number * chunk
+    number, carry, outputs = jax.lax.while_loop(
+        unfinished, next_chunk, (jnp.int32(0), carry, nothing)
+    )
+    return (
+        carry,
+        jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs),
+        number * chunk,
+    )
 
 
 @jax.custom_batching.custom_vmap
 def anywhere(flags: Bool[Array, "..."]) -> Bool[Array, ""]:
     """Whether a flag is up in any seed or lane, however many `vmap` runs side by side.
 
-    A loop whose condition differs between lanes would copy, in each trip, all that the finished ones carry.
-    """
+    A loop whose condition differs between lanes would copy, in each trip, all that the finished
+    ones carry."""
     return flags.any()
 
 
 @anywhere.def_vmap
-def _(axis_size: int, in_batched: list[bool], flags: Bool[Array, "..."]) -> tuple[Bool[Array, ""], bool]:
+def _(
+    axis_size: int, in_batched: list[bool], flags: Bool[Array, "..."]
+) -> tuple[Bool[Array, ""], bool]:
     return anywhere(flags), False
 
 
@@ -172,30 +262,49 @@ class Evaluation(NamedTuple):
     """Summed over agents and steps, raw rewards: the same measure however a policy was trained."""
     lengths: Int[Array, "E"]
     endings: dict[str, Array]
-    """The numbers that the environment's `info` had after the last step, [E] each: a battle won, say, or food left."""
+    """The numbers that the environment's `info` had after the last step, [E] each: a battle won,
+    say, or food left."""
 
 
-def evaluate(env: Environment, act: Act, key: PRNGKeyArray, memory: Memory, n_episodes: int) -> Evaluation:
+def evaluate(
+    env: Environment, act: Act, key: PRNGKeyArray, hidden_state: HiddenState, n_episodes: int
+) -> Evaluation:
     """Play `n_episodes` side by side until the last has ended."""
     reset_key, play_key = jax.random.split(key)
-    play = start_play(env, reset_key, memory, n_episodes)
+    rollout_state = reset_envs(env, reset_key, hidden_state, n_episodes)
 
     def one_step(carry: Any) -> Any:
-        play, key, running, so_far = carry
+        rollout_state, key, running, so_far = carry
         key, act_key, step_key = jax.random.split(key, 3)
-        action, _, memory = act(act_key, play.view, play.memory, play.starts)
-        state, view, outcome = jax.vmap(env.step)(jax.random.split(step_key, n_episodes), play.state, action)
+        action, _, hidden_state = act(
+            act_key, rollout_state.observation, rollout_state.hidden_state, rollout_state.is_first
+        )
+        state, observation, outcome = jax.vmap(env.step)(
+            jax.random.split(step_key, n_episodes), rollout_state.state, action
+        )
         returns = so_far.returns + jnp.where(running, outcome.reward.sum(axis=-1), 0)
-        so_far = Evaluation(returns, so_far.lengths + running, _where(running, _numbers(outcome.info), so_far.endings))
+        so_far = Evaluation(
+            returns,
+            so_far.lengths + running,
+            _where(running, _numbers(outcome.info), so_far.endings),
+        )
         running = running & ~(outcome.terminated | outcome.truncated)
-        return Play(state, view, memory, jnp.zeros(n_episodes, bool)), key, running, so_far
+        return (
+            RolloutState(state, observation, hidden_state, jnp.zeros(n_episodes, bool)),
+            key,
+            running,
+            so_far,
+        )
 
     actions = jnp.zeros((n_episodes, env.spec.n_agents), jnp.int32)
     keys = jax.random.split(key, n_episodes)
-    info = jax.eval_shape(lambda state: _numbers(jax.vmap(env.step)(keys, state, actions)[2].info), play.state)
+    info = jax.eval_shape(
+        lambda state: _numbers(jax.vmap(env.step)(keys, state, actions)[2].info),
+        rollout_state.state,
+    )
     endings = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), info)
     nothing = Evaluation(jnp.zeros(n_episodes), jnp.zeros(n_episodes, jnp.int32), endings)
-    carry = (play, play_key, jnp.ones(n_episodes, bool), nothing)
+    carry = (rollout_state, play_key, jnp.ones(n_episodes, bool), nothing)
     return jax.lax.while_loop(lambda carry: carry[2].any(), one_step, carry)[-1]
 
 
@@ -204,51 +313,66 @@ def _numbers(info: dict[str, Any]) -> dict[str, Array]:
     return {name: value for name, value in info.items() if getattr(value, "ndim", 0) == 1}
 
 
-def act_randomly(key: PRNGKeyArray, view: View, memory: Memory, starts: Bool[Array, "B"]) -> tuple[Any, Any, Memory]:
+def act_randomly(
+    key: PRNGKeyArray,
+    observation: Observation,
+    hidden_state: HiddenState,
+    is_first: Bool[Array, "B"],
+) -> tuple[Any, Any, HiddenState]:
     """The policy that knows nothing."""
-    action = random_actions(key, view)
-    return action, -jnp.log(view.avail.sum(axis=-1).astype(jnp.float32)), memory
+    action = random_actions(key, observation)
+    return action, -jnp.log(observation.action_mask.sum(axis=-1).astype(jnp.float32)), hidden_state
 
 
-def random_actions(key: PRNGKeyArray, view: View) -> Int[Array, "*B N"]:
+def random_actions(key: PRNGKeyArray, observation: Observation) -> Int[Array, "*B N"]:
     """Uniform over the available actions of every agent, from one number per agent."""
-    rank = jnp.cumsum(view.avail, axis=-1)
+    rank = jnp.cumsum(observation.action_mask, axis=-1)
     chosen = jnp.floor(jax.random.uniform(key, rank.shape[:-1]) * rank[..., -1])
     return (rank <= chosen[..., None]).sum(axis=-1).clip(max=rank.shape[-1] - 1)
 
 
 class Transition(NamedTuple):
-    """One step of a batch of environments. `view` and `state` are already those of the next episode where one ended."""
+    """One step of a batch of environments. `observation` and `state` are already those of the next
+    episode where one ended."""
 
     state: Any
-    view: View
-    next_view: View
+    observation: Observation
+    next_observation: Observation
     """The true successor, before any reset."""
     outcome: Outcome
 
 
 def step_and_reset(
-    env: Environment, key: PRNGKeyArray, state: Any, action: Int[Array, "B N"], chunk: int | None = None
+    env: Environment,
+    key: PRNGKeyArray,
+    state: Any,
+    action: Int[Array, "B N"],
+    chunk: int | None = None,
 ) -> Transition:
     """Step B environments and start a new episode where one ended."""
     step_key, reset_key = jax.random.split(key)
     keys = jax.random.split(step_key, action.shape[0])
-    state, next_view, outcome = jax.vmap(env.step)(keys, state, action)
+    state, next_observation, outcome = jax.vmap(env.step)(keys, state, action)
     done = outcome.terminated | outcome.truncated
-    state, view = reset_where(env, reset_key, done, state, next_view, chunk)
-    return Transition(state, view, next_view, outcome)
+    state, observation = reset_where(env, reset_key, done, state, next_observation, chunk)
+    return Transition(state, observation, next_observation, outcome)
 
 
 def reset_where(
-    env: Environment, key: PRNGKeyArray, done: Bool[Array, "B"], state: Any, view: View, chunk: int | None = None
-) -> tuple[Any, View]:
+    env: Environment,
+    key: PRNGKeyArray,
+    done: Bool[Array, "B"],
+    state: Any,
+    observation: Observation,
+    chunk: int | None = None,
+) -> tuple[Any, Observation]:
     """Replace the finished environments by fresh ones, `chunk` at a time until none is left.
 
-    A first state can cost many times a step (placing food, say), and only about one in an episode's length ends at a time.
-    So fresh states are drawn `chunk` at a time, only while some environment waits for one: the law is that of `env.reset`
-    with an independent key for each, the cost is that of the resets that happen. By default a chunk covers the steady
-    state, in which B / horizon environments end per step, twice over.
-    """
+    A first state can cost many times a step (placing food, say), and only about one in an episode's
+    length ends at a time. So fresh states are drawn `chunk` at a time, only while some environment
+    waits for one: the law is that of `env.reset` with an independent key for each, the cost is that
+    of the resets that happen. By default a chunk covers the steady state, in which B / horizon
+    environments end per step, twice over."""
     n_envs = done.shape[0]
     chunk = min(n_envs, chunk or max(8, 2 * n_envs // env.spec.horizon))
 
@@ -265,12 +389,15 @@ def reset_where(
         current = _where(served, jax.tree.map(lambda leaf: leaf[source], fresh), current)
         return round_ + 1, waiting & ~served, current
 
-    _, _, (state, view) = jax.lax.while_loop(some_wait, serve, (jnp.int32(0), done, (state, view)))
-    return state, view
+    _, _, (state, observation) = jax.lax.while_loop(
+        some_wait, serve, (jnp.int32(0), done, (state, observation))
+    )
+    return state, observation
 
 
 class Recording(NamedTuple):
-    """Whole episodes, for replays: `[E, T, ...]` with the state before each step, and the state after the last one apart."""
+    """Whole episodes, for replays: `[E, T, ...]` with the state before each step, and the state
+    after the last one apart."""
 
     state: Any
     last_state: Any
@@ -287,11 +414,12 @@ def record_episodes(
     act: Act,
     key: PRNGKeyArray,
     n_episodes: int,
-    memory: Memory = None,
+    hidden_state: HiddenState = None,
     needs: frozenset[str] = frozenset(),
     infer: Callable[[Batch], Any] | None = None,
 ) -> Recording:
-    """Play `n_episodes` to their end. `infer` gives the graphs, from a batch with what it `needs`; by default the oracle.
+    """Play `n_episodes` to their end. `infer` gives the graphs, from a batch with what it `needs`;
+    by default the oracle.
 
     Several graphs [T, E, N, N] may come in a dictionary.
     """
@@ -299,17 +427,19 @@ def record_episodes(
         needs, infer = needs | {"oracle"}, lambda batch: batch.extras["oracle"]
 
     @jax.jit
-    def play(key: PRNGKeyArray) -> Recording:
+    def rollout_state(key: PRNGKeyArray) -> Recording:
         reset_key, play_key = jax.random.split(key)
-        start = start_play(env, reset_key, memory, n_episodes)
-        last, batch = collect(env, act, start, play_key, env.spec.horizon, needs | {"states"}, reset=False)
+        start = reset_envs(env, reset_key, hidden_state, n_episodes)
+        last, batch = collect(
+            env, act, start, play_key, env.spec.horizon, needs | {"states"}, reset=False
+        )
         graph = infer(batch) if infer else None
         steps = (batch.extras["states"], batch.action, batch.reward, graph)
         state, action, reward, graph = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), steps)
         ended = batch.terminated.any(axis=0)
         return Recording(state, last.state, action, reward, graph, batch.valid.sum(axis=0), ended)
 
-    return play(key)
+    return rollout_state(key)
 
 
 def _where(mask: Bool[Array, "B"], new: Any, old: Any) -> Any:

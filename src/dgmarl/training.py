@@ -1,10 +1,10 @@
 """The training loop: collect -> credit -> update, evaluate, log, checkpoint.
 
-`Trainer.iterate` is one iteration and `Trainer.advance` all iterations up to the next evaluation, with the evaluation: one
-compiled program that runs for all seeds side by side and never leaves the device. `train` calls it until the slowest seed has
-had its steps, and hands what comes back to the run folder and the display. All that training changes is one pytree, the
-`TrainState`: a checkpoint is that pytree, so a resumed run continues exactly.
-"""
+`Trainer.iterate` is one iteration and `Trainer.advance` all iterations up to the next evaluation,
+with the evaluation: one compiled program that runs for all seeds side by side and never leaves the
+device. `train` calls it until the slowest seed has had its steps, and hands what comes back to the
+run folder and the display. All that training changes is one pytree, the `TrainState`: a checkpoint
+is that pytree, so a resumed run continues exactly."""
 
 import time
 from collections.abc import Callable
@@ -17,6 +17,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.config.presets import TrainConfig
 from dgmarl.device import devices_for
 from dgmarl.envs.base import Environment, EnvSpec
 from dgmarl.envs.local_states import LocalStates
@@ -30,17 +31,17 @@ from dgmarl.learners.base import Learner
 from dgmarl.learners.ppo import PPO, PPOConfig
 from dgmarl.learners.q_learning import QLearner
 from dgmarl.learners.replay import Replay, add
-from dgmarl.rollout import Evaluation, Play, collect, evaluate, start_play
+from dgmarl.rollout import Evaluation, RolloutState, collect, evaluate, reset_envs
 from dgmarl.runs.recorder import Recorder, TrainResult
-from dgmarl.settings import TrainConfig
 
 JUDGED = 10
-"""Episodes on which graphs are compared with what the simulator shows, which is dear: of more it could be asked only about the
-first step."""
+"""Episodes on which graphs are compared with what the simulator shows, which is dear: of more it
+could be asked only about the first step."""
 
 
 class Best(NamedTuple):
-    """The policy with the highest evaluation so far (the luckiest of many: report the last one, use this one)."""
+    """The policy with the highest evaluation so far (the luckiest of many: report the last one, use
+    this one)."""
 
     mean_return: Float[Array, ""]
     params: Any
@@ -53,7 +54,7 @@ class TrainState(NamedTuple):
     iteration: Int[Array, ""]
     step: Int[Array, ""]
     """Environment steps that really happened."""
-    play: Play | None
+    rollout_state: RolloutState | None
     """Where the environments stand between windows; None if every iteration starts afresh."""
     learner: Any
     graph: Any
@@ -75,10 +76,13 @@ class Trainer:
         self.windows = config.collect == "windows"
         self.length = (self.windows and config.window) or self.env.spec.horizon
         per_iteration = self.length * config.n_envs
-        self.source = make_source(config.graph if self.uses_graph else "self", self.env, per_iteration, config.graph_model)
+        self.source = make_source(
+            config.graph if self.uses_graph else "self", self.env, per_iteration, config.graph_model
+        )
         if config.steps < per_iteration:
             raise UsageError(
-                f"steps is {config.steps}, but one iteration alone can take {per_iteration}: train for at least that long."
+                f"steps is {config.steps}, but one iteration alone can take {per_iteration}: "
+                "train for at least that long."
             )
         self.iterations_between_evaluations = -(-config.evaluation.interval // per_iteration)
 
@@ -86,36 +90,61 @@ class Trainer:
         """One seed before its first step."""
         key, learner_key, graph_key, play_key = jax.random.split(key, 4)
         learner = self.learner.init(learner_key)
-        play = self._start_play(play_key) if self.windows else None
+        rollout_state = self._reset_envs(play_key) if self.windows else None
         best = Best(jnp.float32(-jnp.inf), learner.params)
         graph, replay = self.source.init(graph_key, self.env), self.learner.start_replay()
-        return TrainState(key, jnp.int32(0), jnp.int32(0), play, learner, graph, best, replay)
+        return TrainState(
+            key, jnp.int32(0), jnp.int32(0), rollout_state, learner, graph, best, replay
+        )
 
     def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
         """One iteration of one seed: collect, credit, update."""
         key, start_key, play_key, infer_key, learn_key, update_key = jax.random.split(state.key, 6)
-        play = state.play if state.play is not None else self._start_play(start_key)
+        rollout_state = (
+            state.rollout_state if state.rollout_state is not None else self._reset_envs(start_key)
+        )
         act = self.learner.behaviour(state.learner, state.step)
-        play, batch = collect(self.env, act, play, play_key, self.length, self.source.needs, reset=self.windows)
+        rollout_state, batch = collect(
+            self.env,
+            act,
+            rollout_state,
+            play_key,
+            self.length,
+            self.source.needs,
+            reset=self.windows,
+        )
         # The graph comes from what was learned before this batch, never from the batch itself.
         graph = self.source.infer(state.graph, batch, infer_key) if self.uses_graph else None
         replay = None if state.replay is None else add(state.replay, batch, where=self._runs(state))
-        learner, metrics = self.learner.learn(state.learner, batch if replay is None else replay, graph, learn_key)
+        learner, metrics = self.learner.learn(
+            state.learner, batch if replay is None else replay, graph, learn_key
+        )
         graph_state, graph_metrics = self.source.update(state.graph, batch, update_key)
-        metrics = {**metrics, **graph_metrics, "episode_return": batch.reward.sum() / jnp.maximum((~batch.continues).sum(), 1)}
+        metrics = {
+            **metrics,
+            **graph_metrics,
+            "episode_return": batch.reward.sum() / jnp.maximum((~batch.continues).sum(), 1),
+        }
         if graph is not None:
             metrics["graph_density"] = density(graph, batch.valid)
         step = state.step + batch.valid.sum()
-        play = play if self.windows else None
-        return TrainState(key, state.iteration + 1, step, play, learner, graph_state, state.best, replay), metrics
+        rollout_state = rollout_state if self.windows else None
+        return TrainState(
+            key, state.iteration + 1, step, rollout_state, learner, graph_state, state.best, replay
+        ), metrics
 
-    def advance(self, state: TrainState, n_iterations: Int[Array, ""]) -> tuple[TrainState, dict[str, Array], Evaluation]:
-        """`n_iterations` of one seed, then an evaluation. A seed that has had its steps stands still.
+    def advance(
+        self, state: TrainState, n_iterations: Int[Array, ""]
+    ) -> tuple[TrainState, dict[str, Array], Evaluation]:
+        """`n_iterations` of one seed, then an evaluation. A seed that has had its steps stands
+        still.
 
         Returns the new state, the metrics averaged over the iterations, and the evaluation.
         """
 
-        def one_iteration(_: Array, carry: tuple[TrainState, dict[str, Array]]) -> tuple[TrainState, dict[str, Array]]:
+        def one_iteration(
+            _: Array, carry: tuple[TrainState, dict[str, Array]]
+        ) -> tuple[TrainState, dict[str, Array]]:
             state, sums = carry
             new, metrics = self.iterate(state)
             runs = self._runs(state)
@@ -130,7 +159,9 @@ class Trainer:
         state, sums = jax.lax.fori_loop(0, n_iterations, one_iteration, (state, nothing))
         count = jnp.maximum(state.iteration - began, 1)
         key, evaluation_key, judge_key = jax.random.split(state.key, 3)
-        evaluation = self.evaluate(state.learner.params, evaluation_key, self.config.evaluation.episodes)
+        evaluation = self.evaluate(
+            state.learner.params, evaluation_key, self.config.evaluation.episodes
+        )
         mean_return = evaluation.returns.mean()
         better = Best(mean_return, state.learner.params)
         best = _where(runs & (mean_return > state.best.mean_return), better, state.best)
@@ -140,49 +171,69 @@ class Trainer:
         metrics["parameter_norm"] = optax.global_norm(state.learner.params)
         metrics |= {f"final_{name}": values.mean() for name, values in evaluation.endings.items()}
         if self.uses_graph and getattr(self.source, "learns", False):
-            metrics |= self.judge_graphs(state, judge_key)
+            metrics |= self.evaluate_graph(state, judge_key)
         return state, metrics, evaluation
 
     def evaluate(self, params: Any, key: PRNGKeyArray, n_episodes: int) -> Evaluation:
         """Whole episodes with a fixed policy."""
         act = partial(self.learner.act, params, greedy=self.config.evaluation.greedy)
-        return evaluate(self.env, act, key, self.learner.memory(n_episodes), n_episodes)
+        return evaluate(self.env, act, key, self.learner.init_hidden_state(n_episodes), n_episodes)
 
-    def judge_graphs(self, state: TrainState, key: PRNGKeyArray) -> dict[str, Array]:
+    def evaluate_graph(self, state: TrainState, key: PRNGKeyArray) -> dict[str, Array]:
         """How right a source that learns is by now, on fresh episodes: see `graphs.comparison`."""
         start_key, play_key, infer_key = jax.random.split(key, 3)
         n_envs = min(self.config.n_envs, JUDGED)
-        play = start_play(self.env, start_key, self.learner.memory(n_envs), n_envs)
+        rollout_state = reset_envs(
+            self.env, start_key, self.learner.init_hidden_state(n_envs), n_envs
+        )
         act = self.learner.behaviour(state.learner, state.step)
         needs = self.source.needs | references(self.env)
-        _, batch = collect(self.env, act, play, play_key, self.env.spec.horizon, needs, reset=False)
+        _, batch = collect(
+            self.env, act, rollout_state, play_key, self.env.spec.horizon, needs, reset=False
+        )
         return compare(self.env, self.source.infer(state.graph, batch, infer_key), batch)
 
     def check_graphs(self, state: TrainState) -> None:
-        """Look at real graphs of a source or environment that a user brought: while tracing, values cannot be seen."""
+        """Look at real graphs of a source or environment that a user brought: while tracing, values
+        cannot be seen."""
         env = self.env.env if isinstance(self.env, LocalStates) else self.env
         if all(type(part).__module__.startswith("dgmarl.") for part in (env, self.source)):
             return
 
         def graphs(state: TrainState) -> Array:
-            play, act = self._start_play(state.key), partial(self.learner.act, state.learner.params)
-            _, batch = collect(self.env, act, play, state.key, 1, self.source.needs, reset=False)
+            rollout_state, act = (
+                self._reset_envs(state.key),
+                partial(self.learner.act, state.learner.params),
+            )
+            _, batch = collect(
+                self.env, act, rollout_state, state.key, 1, self.source.needs, reset=False
+            )
             return self.source.infer(state.graph, batch, state.key)
 
         try:
             found = jax.jit(graphs)(jax.tree.map(lambda leaf: leaf[0], state))
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
-            raise UsageError(f"The graph source failed with {type(error).__name__}: {reason}.") from error
+            raise UsageError(
+                f"The graph source failed with {type(error).__name__}: {reason}."
+            ) from error
         n_agents = self.env.spec.n_agents
         if found.dtype != bool:
-            raise UsageError(f"The graph source gives {found.dtype}, but must give booleans: add .astype(bool) or a threshold.")
+            raise UsageError(
+                f"The graph source gives {found.dtype}, but must give booleans: add .astype(bool) "
+                "or a threshold."
+            )
         check_graph(found)
         if found.shape != (expected := (1, self.config.n_envs, n_agents, n_agents)):
-            raise UsageError(f"The graph source gives the shape {found.shape}, but must give [T, B, N, N], here {expected}.")
+            raise UsageError(
+                f"The graph source gives the shape {found.shape}, but must give [T, B, N, N], "
+                f"here {expected}."
+            )
 
-    def _start_play(self, key: PRNGKeyArray) -> Play:
-        return start_play(self.env, key, self.learner.memory(self.config.n_envs), self.config.n_envs)
+    def _reset_envs(self, key: PRNGKeyArray) -> RolloutState:
+        return reset_envs(
+            self.env, key, self.learner.init_hidden_state(self.config.n_envs), self.config.n_envs
+        )
 
     def _runs(self, state: TrainState) -> Bool[Array, ""]:
         """Whether a seed has not had its steps."""
@@ -196,8 +247,14 @@ def make_learner(config: TrainConfig, spec: EnvSpec) -> Learner:
     return QLearner(config.learner, spec, config.n_envs)
 
 
-def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = False, init_params: Any = None) -> TrainResult:
-    """Train all seeds until the slowest has had its steps; the recorder keeps, writes and shows what comes.
+def train(
+    config: TrainConfig,
+    recorder: Recorder | None = None,
+    resume: bool = False,
+    init_params: Any = None,
+) -> TrainResult:
+    """Train all seeds until the slowest has had its steps; the recorder keeps, writes and shows
+    what comes.
 
     init_params: policy and critic to start from, one set for all seeds, instead of fresh ones.
     """
@@ -212,7 +269,11 @@ def train(config: TrainConfig, recorder: Recorder | None = None, resume: bool = 
         if not recorder.wants_more():
             return recorder.result(state)
         began = time.perf_counter()
-        advance = jax.jit(for_seeds(trainer.advance, config.seeds), donate_argnums=0).lower(state, 1).compile()
+        advance = (
+            jax.jit(for_seeds(trainer.advance, config.seeds), donate_argnums=0)
+            .lower(state, 1)
+            .compile()
+        )
         recorder.compiled(time.perf_counter() - began)
         while recorder.wants_more():
             n_iterations = trainer.iterations_between_evaluations if recorder.steps else 1
@@ -229,11 +290,11 @@ def start_seeds(trainer: Trainer, config: TrainConfig) -> TrainState:
 
 
 def for_seeds(function: Callable[..., Any], n_seeds: int) -> Callable[..., Any]:
-    """`function` of one seed's state (and of what is common to all) for all seeds side by side, spread over the devices.
+    """`function` of one seed's state (and of what is common to all) for all seeds side by side,
+    spread over the devices.
 
-    Seeds of one device are vmapped. A single one goes without the axis of seeds: matrix products with a batch axis of 1 cost a
-    CPU 12 % of its speed.
-    """
+    Seeds of one device are vmapped. A single one goes without the axis of seeds: matrix products
+    with a batch axis of 1 cost a CPU 12 % of its speed."""
     n_devices = devices_for(n_seeds)
 
     def of_device(state: Any, *common: Any) -> Any:
@@ -245,7 +306,9 @@ def for_seeds(function: Callable[..., Any], n_seeds: int) -> Callable[..., Any]:
     def of_all(state: Any, *common: Any) -> Any:
         seeds, same = PartitionSpec("seeds"), [PartitionSpec() for _ in common]
         mesh = _devices(n_seeds)
-        return jax.shard_map(of_device, mesh=mesh, in_specs=(seeds, *same), out_specs=seeds, check_vma=False)(state, *common)
+        return jax.shard_map(
+            of_device, mesh=mesh, in_specs=(seeds, *same), out_specs=seeds, check_vma=False
+        )(state, *common)
 
     return of_all if n_devices > 1 else of_device
 
@@ -264,7 +327,8 @@ def _start_from(params: Any, state: TrainState) -> TrainState:
     fresh = state.learner.params
     if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape[1:], fresh):
         raise UsageError(
-            "The policy to start from has other sizes than this run's: use the same environment, method and network."
+            "The policy to start from has other sizes than this run's: use the same environment, "
+            "method and network."
         )
     params = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), params, fresh)
     return state._replace(learner=state.learner.with_params(params))

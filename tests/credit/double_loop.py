@@ -1,4 +1,5 @@
-"""Algorithm 1 as the paper writes it: for every start a fresh product of adjacency matrices. The oracle of the credit tests."""
+"""Algorithm 1 as the paper writes it: for every start a fresh product of adjacency matrices. The
+oracle of the credit tests."""
 
 import numpy as np
 
@@ -16,7 +17,8 @@ def gae_loop(reward, value, next_value, bootstrap, continues, gamma, lambda_):
 
 
 def pair_loop(reward, value, next_value, graph, bootstrap, continues, gamma, lambda_, options=None):
-    """The summands [T, j, i] of `graph_gae` for one window [T, N]; its "return" form sums rewards and values, not TD errors."""
+    """The summands [T, j, i] of `graph_gae` for one window [T, N]; its "return" form sums rewards
+    and values, not TD errors."""
     options = {"weighted": True, "form": "td", "reward_graph": None} | (options or {})
     n_steps, n_agents = reward.shape
     now = graph if options["reward_graph"] is None else graph | options["reward_graph"]
@@ -36,19 +38,24 @@ def pair_loop(reward, value, next_value, graph, bootstrap, continues, gamma, lam
             if not continues[t]:
                 break
         if options["form"] == "return":
-            returns = lambda_returns(reward, value, next_value, bootstrap, continues, gamma, lambda_)
+            returns = lambda_returns(
+                reward, value, next_value, bootstrap, continues, gamma, lambda_
+            )
             for j in range(n_agents):
                 for i in range(n_agents):
                     m = met_at[j, i]
                     reached = gamma ** (m - start) * returns[m, i] if m >= 0 else 0.0
                     pairs[start, j, i] = (
-                        lambda_ * reached + (1 - lambda_) * returns[start, i] if options["weighted"] else reached
+                        lambda_ * reached + (1 - lambda_) * returns[start, i]
+                        if options["weighted"]
+                        else reached
                     )
     return np.where(np.eye(n_agents, dtype=bool), own[:, None, :], pairs)
 
 
 def lambda_returns(reward, value, next_value, bootstrap, continues, gamma, lambda_):
-    """R_t = r_t + gamma * ((1 - lambda) * V' + lambda * R_{t+1}), with V' alone at the end of an episode or of the window."""
+    """R_t = r_t + gamma * ((1 - lambda) * V' + lambda * R_{t+1}), with V' alone at the end of an
+    episode or of the window."""
     returns = np.zeros_like(reward)
     for t in reversed(range(len(reward))):
         ahead = next_value[t] * bootstrap[t]
@@ -59,7 +66,8 @@ def lambda_returns(reward, value, next_value, bootstrap, continues, gamma, lambd
 
 
 def meeting_loop(graph, ends, never):
-    """Meeting times of one window [T, N, N]: multiply adjacency matrices until the entry turns positive."""
+    """Meeting times of one window [T, N, N]: multiply adjacency matrices until the entry turns
+    positive."""
     n_steps, n_agents = graph.shape[:2]
     lags = np.full(graph.shape, never)
     for start in range(n_steps):

@@ -9,14 +9,17 @@ from dgmarl.credit.cross_weight import LEAST, best_cross_weight, initial_moments
 
 
 def weight_after(own, cross, noise_own, noise_cross, n_batches=3000):
-    """The weight after many batches whose gradients are `own` and `cross` plus independent noise of these deviations."""
+    """The weight after many batches whose gradients are `own` and `cross` plus independent noise of
+    these deviations."""
     truth, spread = jnp.stack([own, cross]), jnp.array([noise_own, noise_cross])[:, None]
 
     def one(moments, key):
         gradients = truth + spread * jax.random.normal(key, (2, *truth.shape))
         return updated_moments(moments, gradients), best_cross_weight(moments)
 
-    return jax.lax.scan(one, initial_moments(), jax.random.split(jax.random.key(0), n_batches))[1][-500:].mean()
+    return jax.lax.scan(one, initial_moments(), jax.random.split(jax.random.key(0), n_batches))[1][
+        -500:
+    ].mean()
 
 
 def unit(index, size=50):

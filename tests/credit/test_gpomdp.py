@@ -19,11 +19,16 @@ def sample():
     """Scores [m, T, N, P], rewards [m, T, N] and graphs [m, T, N, N] of five trajectories."""
     rng = np.random.default_rng(0)
     graph = (rng.random((5, 7, 3, 3)) < 0.2) | np.eye(3, dtype=bool)
-    return rng.normal(size=(5, 7, 3, 2)).astype(np.float32), rng.normal(size=(5, 7, 3)).astype(np.float32), graph
+    return (
+        rng.normal(size=(5, 7, 3, 2)).astype(np.float32),
+        rng.normal(size=(5, 7, 3)).astype(np.float32),
+        graph,
+    )
 
 
 def by_loop(scores, reward, counts):
-    """mean over m of sum over t, i, k >= t with counts(m, t, k)[j, i] of score_j[t] * gamma^k * r^i_k."""
+    """mean over m of sum over t, i, k >= t with counts(m, t, k)[j, i] of score_j[t] * gamma^k *
+    r^i_k."""
     n_trajectories, n_steps, n_agents, _ = scores.shape
     gradient = np.zeros((n_agents, scores.shape[-1]))
     for m, t in np.ndindex(n_trajectories, n_steps):
@@ -50,7 +55,9 @@ def test_standard_estimator_is_the_explicit_sum(sample):
 def test_graph_estimator_counts_rewards_of_reached_states(sample):
     scores, reward, graph = sample
     expected = by_loop(scores, reward, lambda m, t, k: reached(graph, m, t, k))
-    np.testing.assert_allclose(graph_gpomdp(scores, reward, graph, GAMMA), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        graph_gpomdp(scores, reward, graph, GAMMA), expected, rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("changing", [True, False])
@@ -72,7 +79,8 @@ def test_everything_connected_is_the_standard_estimator(sample):
 
 
 def test_one_discount_gives_the_exact_gradient():
-    """All trajectories of a two-step coin: their probability-weighted estimates sum to the derivative of J."""
+    """All trajectories of a two-step coin: their probability-weighted estimates sum to the
+    derivative of J."""
     prize, logit = jnp.array([1.0, 3.0]), 0.4
 
     def objective(theta):
@@ -83,7 +91,9 @@ def test_one_discount_gives_the_exact_gradient():
     probability = np.prod(np.where(heads == 1, p, 1 - p), axis=1)
     scores = (heads - p)[:, :, None, None]
     estimates = gpomdp(scores, (heads * prize)[:, :, None], GAMMA, per_trajectory=True)
-    np.testing.assert_allclose((probability[:, None, None] * estimates).sum(), jax.grad(objective)(logit), rtol=1e-5)
+    np.testing.assert_allclose(
+        (probability[:, None, None] * estimates).sum(), jax.grad(objective)(logit), rtol=1e-5
+    )
 
 
 def test_pytrees_of_scores_and_single_trajectories(sample):
@@ -100,7 +110,9 @@ def test_float64(sample):
     scores, reward, graph = sample
     with jax.enable_x64(True):
         ours = graph_gpomdp(scores.astype(float), reward.astype(float), graph, GAMMA)
-        expected = by_loop(scores.astype(float), reward.astype(float), lambda m, t, k: reached(graph, m, t, k))
+        expected = by_loop(
+            scores.astype(float), reward.astype(float), lambda m, t, k: reached(graph, m, t, k)
+        )
         np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-10)
 
 

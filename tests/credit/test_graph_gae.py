@@ -1,4 +1,5 @@
-"""Graph advantages against the double loop of Algorithm 1, the identities that must hold, and recordings of the original."""
+"""Graph advantages against the double loop of Algorithm 1, the identities that must hold, and
+recordings of the original."""
 
 import doctest
 from typing import Any
@@ -19,7 +20,9 @@ from tests.credit.windows import Window, over_batch, padded, random_window, wind
 from tests.parity import replay_gae
 
 GAMMA, LAMBDA = 0.99, 0.95
-VARIANTS = [{"weighted": weighted, "form": form} for weighted in (True, False) for form in ("td", "return")]
+VARIANTS = [
+    {"weighted": weighted, "form": form} for weighted in (True, False) for form in ("td", "return")
+]
 
 
 def run(window: Window, gamma: Any = GAMMA, lambda_: Any = LAMBDA, **options: Any) -> Any:
@@ -40,10 +43,17 @@ def window():
 
 
 @settings(max_examples=40, deadline=None)
-@given(windows(), st.sampled_from(VARIANTS), st.sampled_from([0.0, 0.9, 1.0]), st.sampled_from([0.0, 0.3, 0.95, 1.0]))
+@given(
+    windows(),
+    st.sampled_from(VARIANTS),
+    st.sampled_from([0.0, 0.9, 1.0]),
+    st.sampled_from([0.0, 0.3, 0.95, 1.0]),
+)
 def test_equals_the_double_loop(window, variant, gamma, lambda_):
     n_steps, _, n_agents = window.reward.shape
-    ours = run(padded(window), gamma, lambda_, per_pair=True, **variant)[:n_steps, :, :n_agents, :n_agents]
+    ours = run(padded(window), gamma, lambda_, per_pair=True, **variant)[
+        :n_steps, :, :n_agents, :n_agents
+    ]
     theirs = over_batch(pair_loop, window, gamma, lambda_, variant)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(ours.sum(-1), theirs.sum(-1), rtol=1e-5, atol=1e-5)
@@ -68,11 +78,19 @@ def test_equals_the_double_loop_without_padding(n_steps, n_agents):
 def test_the_cap_of_the_original_matters_only_beyond_100_steps(golden):
     (path,) = golden("gae.npz")
     with np.load(path) as recording:
-        arrays = {name: recording[name] for name in recording.files if name.startswith("case7") or name == "meta_json"}
-    reward, values, mask, graph = (np.swapaxes(arrays[f"case7_{n}"], 0, 1) for n in ("rewards", "values", "mask", "graph"))
+        arrays = {
+            name: recording[name]
+            for name in recording.files
+            if name.startswith("case7") or name == "meta_json"
+        }
+    reward, values, mask, graph = (
+        np.swapaxes(arrays[f"case7_{n}"], 0, 1) for n in ("rewards", "values", "mask", "graph")
+    )
     valid = mask[1:, :, 0] > 0
     uncapped = graph_gae(reward, values[:-1], values[1:], graph > 0, valid, valid, GAMMA, LAMBDA)
-    gap = np.abs(uncapped - np.swapaxes(arrays["case7_adv_graph_noise1_f32"], 0, 1)).max(axis=(1, 2))
+    gap = np.abs(uncapped - np.swapaxes(arrays["case7_adv_graph_noise1_f32"], 0, 1)).max(
+        axis=(1, 2)
+    )
     assert len(reward) == 130
     assert gap[30:].max() < 1e-5
     assert 1e-3 < gap[:30].max() < 0.05
@@ -83,7 +101,11 @@ def test_the_cap_of_the_original_matters_only_beyond_100_steps(golden):
 def test_a_wrong_recording_is_noticed(golden):
     (path,) = golden("gae.npz")
     with np.load(path) as recording:
-        arrays = {name: recording[name] for name in recording.files if name.startswith("case0") or name == "meta_json"}
+        arrays = {
+            name: recording[name]
+            for name in recording.files
+            if name.startswith("case0") or name == "meta_json"
+        }
     arrays["case0_graph"] = np.swapaxes(arrays["case0_graph"], -1, -2)
     n_cases, differences = replay_gae.replay(arrays)
     assert n_cases == 1
@@ -127,7 +149,9 @@ def test_star_graph_credits_leaves_with_the_hub(window):
 def test_constant_idempotent_graph_reaches_at_once_or_never(window):
     groups = np.kron(np.eye(2, dtype=bool), np.ones((2, 2), bool))
     constant = window._replace(graph=np.broadcast_to(groups, window.graph.shape))
-    np.testing.assert_allclose(run(constant, weighted=False), plain_gae(window) @ groups.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        run(constant, weighted=False), plain_gae(window) @ groups.T, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_chain_credits_the_source_and_never_the_target():
@@ -155,7 +179,10 @@ def test_return_form_subtracts_the_baseline_from_others_only(window):
     without = run(window, form="return", per_pair=True)
     others = ~np.eye(4, dtype=bool)
     np.testing.assert_allclose(
-        run(window, form="return", pair_baseline=baseline), (without - others * baseline).sum(-1), rtol=1e-5, atol=1e-5
+        run(window, form="return", pair_baseline=baseline),
+        (without - others * baseline).sum(-1),
+        rtol=1e-5,
+        atol=1e-5,
     )
 
 
@@ -166,8 +193,12 @@ def test_cross_weight_scales_what_comes_from_others(window, form):
     weights = np.random.default_rng(1).random(window.graph.shape).astype(np.float32)
     for weight in (0.3, weights[0, 0], weights):
         expected = (np.where(own, 1, weight) * pairs).sum(-1)
-        np.testing.assert_allclose(run(window, form=form, cross_weight=weight), expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(run(window, form=form, cross_weight=0.0), plain_gae(window), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            run(window, form=form, cross_weight=weight), expected, rtol=1e-5, atol=1e-5
+        )
+    np.testing.assert_allclose(
+        run(window, form=form, cross_weight=0.0), plain_gae(window), rtol=1e-5, atol=1e-5
+    )
 
 
 @settings(max_examples=10, deadline=None)
@@ -176,7 +207,8 @@ def test_reward_graph_equals_the_double_loop(seed, weighted):
     rng = np.random.default_rng(seed)
     window = random_window(rng, 20, 4, edge=0.1, dtype=np.float32)
     constant = rng.random((4, 4)) < 0.2
-    # One matrix for each step and batch entry; the loop takes one entry of the batch, so all share the same.
+    # One matrix for each step and batch entry; the loop takes one entry of the batch, so all share
+    # the same.
     changing = np.broadcast_to((rng.random((20, 1, 4, 4)) < 0.2), window.graph.shape)
     for reward_graph, for_loop in ((constant, constant), (changing, changing[:, 0])):
         theirs = by_loop(window, weighted=weighted, reward_graph=for_loop)
@@ -194,7 +226,9 @@ def test_fast_and_slow_reward_graph_agree(window):
 def test_return_form_with_a_reward_graph_equals_the_loop(window):
     constant = np.random.default_rng(2).random((4, 4)) < 0.3
     theirs = by_loop(window, form="return", reward_graph=constant)
-    np.testing.assert_allclose(run(window, form="return", reward_graph=constant), theirs, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        run(window, form="return", reward_graph=constant), theirs, rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -209,14 +243,20 @@ def test_credited_rewards_are_the_weights_of_the_definition(variant):
     for step, target in np.ndindex(8, 3):
         reward = zero.copy()
         reward[step, target] = 1.0
-        expected[step, target] = pair_loop(reward, zero, zero, graph, ~ends, ~ends, 0.9, 0.8, variant)[t, agent].sum()
+        expected[step, target] = pair_loop(
+            reward, zero, zero, graph, ~ends, ~ends, 0.9, 0.8, variant
+        )[t, agent].sum()
     np.testing.assert_allclose(weights, expected, atol=1e-6)
 
 
 def test_neighbour_lists_give_the_same():
     window = random_window(np.random.default_rng(3), 6, 70, batch=2, edge=0.03, dtype=np.float32)
     dense = run(window, method="dense")
-    for options in ({"method": "neighbours"}, {"method": "auto"}, {"method": "neighbours", "max_degree": 2}):
+    for options in (
+        {"method": "neighbours"},
+        {"method": "auto"},
+        {"method": "neighbours", "max_degree": 2},
+    ):
         np.testing.assert_allclose(run(window, **options), dense, rtol=1e-6, atol=1e-6)
 
 
@@ -242,7 +282,9 @@ def test_soft_credit_fades_along_a_chain():
 @pytest.mark.parametrize("form", ["td", "return"])
 def test_nothing_leaks_out_of_padding(form):
     window = padded(random_window(np.random.default_rng(2), 10, 3, end=0.0, dtype=np.float32))
-    poisoned = window._replace(reward=window.reward.copy(), value=window.value.copy(), next_value=window.next_value.copy())
+    poisoned = window._replace(
+        reward=window.reward.copy(), value=window.value.copy(), next_value=window.next_value.copy()
+    )
     poisoned.reward[10:], poisoned.value[10:], poisoned.next_value[10:] = np.nan, np.inf, np.nan
     complete = np.ones_like(window.graph)
     kept, ours = (run(w._replace(graph=complete), form=form)[:10] for w in (window, poisoned))
@@ -289,7 +331,10 @@ def test_gradients_of_values_and_constants():
         ({"lambda_": 1.01}, r"lambda_ must lie in \[0, 1\]"),
         ({"form": "TD"}, "form must be 'td' or 'return'"),
         ({"pair_baseline": np.zeros((4, 2, 3, 3), np.float32)}, "belongs to form='return'"),
-        ({"pair_baseline": np.zeros((2, 3, 3), np.float32), "form": "return"}, "pair_baseline must have the shape"),
+        (
+            {"pair_baseline": np.zeros((2, 3, 3), np.float32), "form": "return"},
+            "pair_baseline must have the shape",
+        ),
         ({"reward_graph": np.ones((3, 3))}, "reward_graph must be Boolean"),
         ({"reward_graph": np.ones((4, 3, 3), bool)}, "reward_graph must have the shape"),
         ({"reward_graph": np.ones((4, 2, 3, 3), bool), "form": "return"}, "constant in time"),
@@ -308,7 +353,9 @@ def test_soft_and_one_window_functions_refuse_what_is_not_theirs(window):
     with pytest.raises(ValueError, match="weights must be floats"):
         soft_graph_gae(*window, gamma=GAMMA, lambda_=LAMBDA)
     with pytest.raises(ValueError, match=r"weights must lie in \[0, 1\]"):
-        soft_graph_gae(*window._replace(graph=2 * window.graph.astype(np.float32)), gamma=GAMMA, lambda_=LAMBDA)
+        soft_graph_gae(
+            *window._replace(graph=2 * window.graph.astype(np.float32)), gamma=GAMMA, lambda_=LAMBDA
+        )
     with pytest.raises(ValueError, match="one window"):
         credited_rewards(window.graph, ~window.continues, 0, 0, GAMMA, LAMBDA)
 

@@ -10,7 +10,10 @@ import pytest
 import dgmarl.credit.standardise as module
 from dgmarl.credit.standardise import initial_statistics, standardise, update_statistics
 
-BATCHES = [np.random.default_rng(k).normal(k, 1 + k, size=(4 + k, 2, 3)).astype(np.float32) for k in range(3)]
+BATCHES = [
+    np.random.default_rng(k).normal(k, 1 + k, size=(4 + k, 2, 3)).astype(np.float32)
+    for k in range(3)
+]
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
@@ -22,7 +25,9 @@ def test_merging_equals_direct_computation(shape):
     axis = 0 if shape else None
     np.testing.assert_allclose(statistics.mean, everything.mean(axis), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(statistics.variance, everything.var(axis), rtol=1e-3)
-    np.testing.assert_allclose(statistics.seen, everything.size if not shape else len(everything), rtol=1e-5)
+    np.testing.assert_allclose(
+        statistics.seen, everything.size if not shape else len(everything), rtol=1e-5
+    )
 
 
 def test_the_first_guess_weighs_a_ten_thousandth_of_a_value():
@@ -30,7 +35,9 @@ def test_the_first_guess_weighs_a_ten_thousandth_of_a_value():
         seen = update_statistics(initial_statistics(dtype=jnp.float64), jnp.array([[2.0, 4.0]]))
     weight = 1e-4 / (2 + 1e-4)
     np.testing.assert_allclose(seen.mean, (1 - weight) * 3.0, rtol=1e-12)
-    np.testing.assert_allclose(seen.variance, weight * 1.0 + (1 - weight) * 1.0 + weight * (1 - weight) * 9.0, rtol=1e-12)
+    np.testing.assert_allclose(
+        seen.variance, weight * 1.0 + (1 - weight) * 1.0 + weight * (1 - weight) * 9.0, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
@@ -39,7 +46,9 @@ def test_masked_steps_do_not_count(shape):
     valid = np.arange(5)[:, None] < np.array([5, 2])
     kept = update_statistics(initial_statistics(shape), batch[valid])
     batch[~valid] = np.nan
-    for ours, expected in zip(update_statistics(initial_statistics(shape), batch, valid), kept, strict=True):
+    for ours, expected in zip(
+        update_statistics(initial_statistics(shape), batch, valid), kept, strict=True
+    ):
         np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
@@ -58,7 +67,9 @@ def test_standardised_rewards_have_mean_zero_and_variance_one():
 
 def test_works_inside_a_scan():
     stacked = jnp.stack([BATCHES[0]] * 4)
-    last, _ = jax.lax.scan(lambda seen, batch: (update_statistics(seen, batch), None), initial_statistics(), stacked)
+    last, _ = jax.lax.scan(
+        lambda seen, batch: (update_statistics(seen, batch), None), initial_statistics(), stacked
+    )
     np.testing.assert_allclose(last.mean, BATCHES[0].mean(), rtol=1e-3)
 
 

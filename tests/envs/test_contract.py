@@ -1,11 +1,12 @@
-"""One contract test over every registered environment, and the checker against environments broken on purpose."""
+"""One contract test over every registered environment, and the checker against environments broken
+on purpose."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgmarl.envs.base import Environment, EnvSpec, NotOfferedError, Outcome, View
+from dgmarl.envs.base import Environment, EnvSpec, NotOfferedError, Observation, Outcome
 from dgmarl.envs.checker import check_env
 from dgmarl.envs.registry import FAMILIES, make_env
 
@@ -32,16 +33,16 @@ class Counter(Environment[jax.Array]):
 
     def reset(self, key):
         state = jnp.int32(0)
-        return state, self.view(state)
+        return state, self.observation(state)
 
     def step(self, key, state, action):
         state = state + 1
         reward = jnp.where(action == 0, 1.0, 0.0)
-        return state, self.view(state), Outcome(reward, jnp.bool_(False), state >= 5, {})
+        return state, self.observation(state), Outcome(reward, jnp.bool_(False), state >= 5, {})
 
-    def view(self, state):
+    def observation(self, state):
         seen = state.astype(jnp.float32)[None]
-        return View(jnp.stack([seen, seen]), seen, jnp.ones((2, 3), bool), jnp.ones(2, bool))
+        return Observation(jnp.stack([seen, seen]), seen, jnp.ones((2, 3), bool), jnp.ones(2, bool))
 
 
 def test_the_smallest_environment_passes_and_says_what_it_does_not_offer():
@@ -65,30 +66,30 @@ class OtherState(Counter):
     def __init__(self):
         self.spec = EnvSpec("counter", 2, 3, 1, 2, 5, state_is_obs=True)
 
-    def view(self, state):
-        return super().view(state)._replace(state=jnp.ones(2))
+    def observation(self, state):
+        return super().observation(state)._replace(state=jnp.ones(2))
 
 
 class WrongShape(Counter):
-    def view(self, state):
-        return super().view(state)._replace(obs=jnp.zeros((2, 7)))
+    def observation(self, state):
+        return super().observation(state)._replace(agents_view=jnp.zeros((2, 7)))
 
 
 class WrongDtype(Counter):
-    def view(self, state):
-        return super().view(state)._replace(avail=jnp.ones((2, 3)))
+    def observation(self, state):
+        return super().observation(state)._replace(action_mask=jnp.ones((2, 3)))
 
 
 class TeamReward(Counter):
     def step(self, key, state, action):
-        state, view, outcome = super().step(key, state, action)
-        return state, view, outcome._replace(reward=outcome.reward.sum())
+        state, observation, outcome = super().step(key, state, action)
+        return state, observation, outcome._replace(reward=outcome.reward.sum())
 
 
 class ChangingState(Counter):
     def step(self, key, state, action):
-        state, view, outcome = super().step(key, state, action)
-        return state.astype(jnp.float32), view, outcome
+        state, observation, outcome = super().step(key, state, action)
+        return state.astype(jnp.float32), observation, outcome
 
 
 class PythonBranch(Counter):
@@ -100,8 +101,12 @@ class PythonBranch(Counter):
 
 class OwnRandomness(Counter):
     def step(self, key, state, action):
-        state, view, outcome = super().step(key, state, action)
-        return state, view, outcome._replace(reward=jnp.asarray(np.random.default_rng().random(2), jnp.float32))
+        state, observation, outcome = super().step(key, state, action)
+        return (
+            state,
+            observation,
+            outcome._replace(reward=jnp.asarray(np.random.default_rng().random(2), jnp.float32)),
+        )
 
 
 class SideEffect(Counter):
@@ -115,26 +120,32 @@ class SideEffect(Counter):
 
 
 class NotANumber(Counter):
-    def view(self, state):
-        view = super().view(state)
-        return view._replace(obs=jnp.where(state == 3, jnp.nan, view.obs))
+    def observation(self, state):
+        observation = super().observation(state)
+        return observation._replace(
+            agents_view=jnp.where(state == 3, jnp.nan, observation.agents_view)
+        )
 
 
 class NoWayOut(Counter):
-    def view(self, state):
-        return super().view(state)._replace(avail=jnp.ones((2, 3), bool).at[1].set(state != 2))
+    def observation(self, state):
+        return (
+            super()
+            .observation(state)
+            ._replace(action_mask=jnp.ones((2, 3), bool).at[1].set(state != 2))
+        )
 
 
 class BothEnds(Counter):
     def step(self, key, state, action):
-        state, view, outcome = super().step(key, state, action)
-        return state, view, outcome._replace(terminated=outcome.truncated)
+        state, observation, outcome = super().step(key, state, action)
+        return state, observation, outcome._replace(terminated=outcome.truncated)
 
 
 class NeverEnds(Counter):
     def step(self, key, state, action):
-        state, view, outcome = super().step(key, state, action)
-        return state, view, outcome._replace(truncated=jnp.bool_(False))
+        state, observation, outcome = super().step(key, state, action)
+        return state, observation, outcome._replace(truncated=jnp.bool_(False))
 
 
 class NoSelfLoops(Counter):
@@ -158,9 +169,11 @@ class BrokenPicture(Counter):
 
 
 class NotANumberAtTheEnd(Counter):
-    def view(self, state):
-        view = super().view(state)
-        return view._replace(obs=jnp.where(state == 5, jnp.nan, view.obs))
+    def observation(self, state):
+        observation = super().observation(state)
+        return observation._replace(
+            agents_view=jnp.where(state == 5, jnp.nan, observation.agents_view)
+        )
 
 
 class NoPicture(Counter):
@@ -177,10 +190,10 @@ class Tuple(Counter):
     ("broken", "words"),
     [
         (SmallState, "`spec.state_is_obs` is set, but state_size is 1"),
-        (OtherState, "`spec.state_is_obs` is set, but view.state is not"),
+        (OtherState, "`spec.state_is_obs` is set, but global_state is not"),
         (BadSpec, "`spec.n_agents` is 0"),
-        (WrongShape, "view.obs is [2, 7] float32, but must be [2, 1]"),
-        (WrongDtype, "view.avail is [2, 3] float32"),
+        (WrongShape, "observation.agents_view is [2, 7] float32, but must be [2, 1]"),
+        (WrongDtype, "observation.action_mask is [2, 3] float32"),
         (TeamReward, "one reward per agent"),
         (ChangingState, "from [] int32 to [] float32"),
         (PythonBranch, "cannot be traced by jit"),
@@ -196,7 +209,7 @@ class Tuple(Counter):
         (BrokenPicture, "draw(state, graph) raised RuntimeError: out of ink"),
         (NotANumberAtTheEnd, "obs after the step is NaN or infinite at step 4"),
         (NoPicture, "SVG"),
-        (Tuple, "must return (state, view)"),
+        (Tuple, "must return (state, observation)"),
     ],
 )
 def test_each_violation_is_named_in_a_sentence(broken, words):
@@ -206,11 +219,12 @@ def test_each_violation_is_named_in_a_sentence(broken, words):
 
 
 class PaidDead(Counter):
-    def view(self, state):
-        return super().view(state)._replace(alive=jnp.array([True, False]))
+    def observation(self, state):
+        return super().observation(state)._replace(alive=jnp.array([True, False]))
 
 
 def test_rewards_to_dead_agents_are_a_note():
     assert ("note", True) in {
-        (finding.kind, "dead agents receive rewards" in finding.sentence) for finding in check_env(PaidDead())
+        (finding.kind, "dead agents receive rewards" in finding.sentence)
+        for finding in check_env(PaidDead())
     }

@@ -1,4 +1,5 @@
-"""SMAClite: tables and placement, rules in hand-made battles, invariants of random play, scenarios from files."""
+"""SMAClite: tables and placement, rules in hand-made battles, invariants of random play, scenarios
+from files."""
 
 from functools import cache
 from xml.etree import ElementTree
@@ -49,7 +50,8 @@ SIZES = {
     "5m_vs_6m": (12, 55, 98, 530),
 }
 
-# Everything in one small battle: healing, flying, blowing up, shields, walls, enemies created first.
+# Everything in one small battle: healing, flying, blowing up, shields, walls, enemies created
+# first.
 SKIRMISH = Scenario(
     "skirmish",
     (
@@ -76,24 +78,36 @@ N_BATTLES = 8
 
 @cache
 def player(name: str):
-    """From keys [T] to [T, 8, ...]: states before and after each step, views, actions, outcomes, and whether it still went on.
+    """From keys [T] to [T, 8, ...]: states before and after each step, views, actions, outcomes,
+    and whether it still went on.
 
     Random play that likes to attack.
     """
     env = battle(name)
 
     def one_step(carry, key):
-        state, view, running = carry
+        state, observation, running = carry
         act_key, step_key = jax.random.split(key)
-        liked = view.avail & (jnp.arange(env.spec.n_actions) >= FIRST_TARGET)
-        some = liked.any(-1, keepdims=True) & jax.random.bernoulli(act_key, 0.7, (*liked.shape[:-1], 1))
-        action = random_actions(act_key, view._replace(avail=jnp.where(some, liked, view.avail)))
-        after, seen, outcome = jax.vmap(env.step)(jax.random.split(step_key, N_BATTLES), state, action)
+        liked = observation.action_mask & (jnp.arange(env.spec.n_actions) >= FIRST_TARGET)
+        some = liked.any(-1, keepdims=True) & jax.random.bernoulli(
+            act_key, 0.7, (*liked.shape[:-1], 1)
+        )
+        action = random_actions(
+            act_key,
+            observation._replace(action_mask=jnp.where(some, liked, observation.action_mask)),
+        )
+        after, seen, outcome = jax.vmap(env.step)(
+            jax.random.split(step_key, N_BATTLES), state, action
+        )
         done = outcome.terminated | outcome.truncated
-        return (after, seen, running & ~done), (state, after, view, action, outcome, running)
+        return (after, seen, running & ~done), (state, after, observation, action, outcome, running)
 
-    state, view = jax.vmap(env.reset)(jax.random.split(KEY, N_BATTLES))
-    return jax.jit(lambda keys: jax.lax.scan(one_step, (state, view, jnp.ones(N_BATTLES, bool)), keys)[1])
+    state, observation = jax.vmap(env.reset)(jax.random.split(KEY, N_BATTLES))
+    return jax.jit(
+        lambda keys: jax.lax.scan(one_step, (state, observation, jnp.ones(N_BATTLES, bool)), keys)[
+            1
+        ]
+    )
 
 
 def episodes(name: str, seed: int):
@@ -105,19 +119,34 @@ class TestTables:
     @pytest.mark.parametrize("name", SCENARIOS)
     def test_sizes_are_those_of_the_original(self, name):
         env = battle(name)
-        assert (env.spec.n_actions, env.spec.obs_size, env.spec.state_size, env.roster.max_reward) == SIZES[name]
+        assert (
+            env.spec.n_actions,
+            env.spec.obs_size,
+            env.spec.state_size,
+            env.roster.max_reward,
+        ) == SIZES[name]
 
     def test_blocks_of_units_stand_where_the_original_puts_them(self):
         mmm = battle("MMM").roster.position
-        np.testing.assert_allclose(mmm[:4], [[7.875, 14.9875], [9.05, 14.9875], [9.85, 14.9875], [10.65, 14.9875]], atol=1e-6)
+        np.testing.assert_allclose(
+            mmm[:4],
+            [[7.875, 14.9875], [9.05, 14.9875], [9.85, 14.9875], [10.65, 14.9875]],
+            atol=1e-6,
+        )
         np.testing.assert_allclose(mmm[18:], [[24.3125, 14.85], [23.1375, 14.85]], atol=1e-6)
         corridor = battle("corridor").roster
         assert corridor.creation.tolist() == [*range(24, 30), *range(24)]
-        np.testing.assert_allclose(corridor.position[[0, 5, 6]], [[18.04, 18.57], [20.14, 19.62], [29.41, 29.84]], atol=1e-5)
+        np.testing.assert_allclose(
+            corridor.position[[0, 5, 6]],
+            [[18.04, 18.57], [20.14, 19.62], [29.41, 29.84]],
+            atol=1e-5,
+        )
 
     def test_blocked_cells_become_the_same_rectangles(self):
         assert rectangles(walkable(TERRAINS["simple"])) == [(0, 0, 32, 8), (0, 24, 32, 8)]
-        octagon, corridor = (rectangles(walkable(TERRAINS[name])) for name in ("octagon", "corridor"))
+        octagon, corridor = (
+            rectangles(walkable(TERRAINS[name])) for name in ("octagon", "corridor")
+        )
         assert len(octagon) == 24
         assert octagon[-3:] == [(9, 26, 1, 6), (22, 26, 10, 6), (10, 27, 22, 5)]
         assert len(corridor) == 27
@@ -144,7 +173,8 @@ class TestLinearPrograms:
 
     def test_three_lines_that_cannot_all_be_kept_are_violated_alike(self):
         turn = 2 * np.pi * np.arange(3) / 3
-        # Half-planes that point away from the origin, each 0.3 off it: by symmetry the best compromise is the origin.
+        # Half-planes that point away from the origin, each 0.3 off it: by symmetry the best
+        # compromise is the origin.
         rows = [(0.3 * np.cos(a), 0.3 * np.sin(a), np.sin(a), -np.cos(a)) for a in turn]
         lines = self.lines(*rows)
         velocity, failed, _ = self.solve(lines, (0.2, 0.1))
@@ -158,7 +188,8 @@ FAR = {4: (25.0, 16.0), 5: (25.0, 15.0), 6: (25.0, 17.0), 7: (26.0, 16.0)}
 
 
 class TestRules:
-    """In "skirmish" allies are medivac 0, marines 1 and 2, baneling 3; enemies medivac 4, banelings 5 and 6, zealot 7."""
+    """In "skirmish" allies are medivac 0, marines 1 and 2, baneling 3; enemies medivac 4, banelings
+    5 and 6, zealot 7."""
 
     def start(self, **changes) -> State:
         state, _ = battle("skirmish").reset(KEY)
@@ -170,11 +201,14 @@ class TestRules:
 
     def play(self, state: State, actions, n: int = 1, **options):
         for _ in range(n):
-            state, view, outcome = stepper("skirmish", **options)(KEY, state, np.array(actions, np.int32))
-        return state, view, outcome
+            state, observation, outcome = stepper("skirmish", **options)(
+                KEY, state, np.array(actions, np.int32)
+            )
+        return state, observation, outcome
 
     def test_a_volley_every_ten_ticks_and_armour_spares_shields(self):
-        # Marines fire 6 per 0.61 s; the zealot is out of reach of everything else and stands in range of both.
+        # Marines fire 6 per 0.61 s; the zealot is out of reach of everything else and stands in
+        # range of both.
         state = self.start(position={**FAR, 1: (14.0, 16.0), 2: (14.0, 17.0), 7: (18.0, 16.5)})
         shield = [50.0]
         for _ in range(5):
@@ -203,7 +237,13 @@ class TestRules:
     @pytest.mark.parametrize("revive", [True, False])
     def test_a_healer_revives_only_with_the_quirk(self, revive):
         # A zealot kills the marine in the first tick; the healer acts after it in that tick.
-        close = {0: (13.0, 16.0), 1: (14.0, 16.0), 7: (15.0, 16.0), 2: (10.0, 20.0), 3: (10.0, 12.0)}
+        close = {
+            0: (13.0, 16.0),
+            1: (14.0, 16.0),
+            7: (15.0, 16.0),
+            2: (10.0, 20.0),
+            3: (10.0, 12.0),
+        }
         state = self.start(position={**FAR, **close}, hp={1: 3.0}, target={0: 1})
         order = np.tile(np.array([7, 0, 1, 2, 3, 4, 5, 6]), (8, 1))
         after, _, _ = jax.jit(battle("skirmish", revive=revive).step)(
@@ -213,9 +253,9 @@ class TestRules:
 
     def test_moves_are_offered_towards_walkable_cells_only(self):
         state = self.start(position={**FAR, 1: (10.5, 5.5)})
-        _, view, _ = self.play(state, [STOP] * 4)
-        assert view.avail[1, :6].tolist() == [False, True, True, False, True, False]
-        assert view.avail[0].tolist()[FIRST_TARGET:] == [False, False, True, True]
+        _, observation, _ = self.play(state, [STOP] * 4)
+        assert observation.action_mask[1, :6].tolist() == [False, True, True, False, True, False]
+        assert observation.action_mask[0].tolist()[FIRST_TARGET:] == [False, False, True, True]
 
     def test_an_unavailable_action_is_a_stop(self):
         state = self.start(position=FAR)
@@ -224,13 +264,18 @@ class TestRules:
         np.testing.assert_array_equal(stopped.position, ordered.position)
 
     def test_a_mover_walks_around_one_that_stands(self):
-        state = self.start(position={**FAR, 1: (12.0, 16.0), 2: (12.7, 16.05), 0: (8.0, 20.0), 3: (8.0, 12.0)})
+        state = self.start(
+            position={**FAR, 1: (12.0, 16.0), 2: (12.7, 16.05), 0: (8.0, 20.0), 3: (8.0, 12.0)}
+        )
         after, _, _ = self.play(state, [STOP, EAST, STOP, STOP])
         assert float(after.position[1, 1]) < 15.9
         np.testing.assert_array_equal(after.position[2], state.position[2])
 
     def test_a_map_without_walls_can_be_played(self):
-        groups = (Group("ally", (14.0, 16.0), {"marine": 2}), Group("enemy", (16.0, 16.0), {"zealot": 2}))
+        groups = (
+            Group("ally", (14.0, 16.0), {"marine": 2}),
+            Group("enemy", (16.0, 16.0), {"zealot": 2}),
+        )
         env = Smaclite(Scenario("meadow", groups, attack_point=(14.0, 16.0), terrain="all_green"))
         state, _ = env.reset(KEY)
         after, _, outcome = jax.jit(env.step)(KEY, state, np.array([FIRST_TARGET, FIRST_TARGET]))
@@ -247,13 +292,18 @@ class TestRules:
 
 
 def test_turns_are_a_uniform_order():
-    turns = np.asarray(jax.vmap(lambda key: random_turns(key, 5))(jax.random.split(KEY, 2000))).reshape(-1, 5)
+    turns = np.asarray(
+        jax.vmap(lambda key: random_turns(key, 5))(jax.random.split(KEY, 2000))
+    ).reshape(-1, 5)
     assert (np.sort(turns % 8, axis=1) == np.arange(5)).all()
     first = np.bincount(turns.argmin(1), minlength=5) / len(turns)
     assert np.abs(first - 0.2).max() < 0.015
 
 
-ALL = [name if name in IN_CI else pytest.param(name, marks=pytest.mark.slow) for name in ("skirmish", *SCENARIOS)]
+ALL = [
+    name if name in IN_CI else pytest.param(name, marks=pytest.mark.slow)
+    for name in ("skirmish", *SCENARIOS)
+]
 
 
 class TestInvariants:
@@ -263,7 +313,7 @@ class TestInvariants:
     def test_random_battles_keep_the_rules(self, name, seed):
         env = battle(name)
         roster, n = env.roster, env.spec.n_agents
-        before, after, view, action, outcome, running = episodes(name, seed)
+        before, after, observation, action, outcome, running = episodes(name, seed)
         standing = after.in_play & running[..., None]
         assert (after.hp[standing] > 0).all()
         assert (after.hp <= roster.max_hp + 1e-4).all()
@@ -276,16 +326,26 @@ class TestInvariants:
         fallen = ~before.in_play
         np.testing.assert_array_equal(after.position[fallen], before.position[fallen])
         np.testing.assert_array_equal(
-            view.avail[~view.alive], np.eye(env.spec.n_actions, dtype=bool)[0][None].repeat((~view.alive).sum(), 0)
+            observation.action_mask[~observation.alive],
+            np.eye(env.spec.n_actions, dtype=bool)[0][None].repeat((~observation.alive).sum(), 0),
         )
-        assert (view.obs[~view.alive] == 0).all()
-        assert np.take_along_axis(view.avail, action[..., None], -1).all()
+        assert (observation.agents_view[~observation.alive] == 0).all()
+        assert np.take_along_axis(observation.action_mask, action[..., None], -1).all()
         # Ground units stay on walkable cells; the map can be left where it has no walls.
         cell = np.floor(after.position[..., ~roster.is_air, :]).astype(int)
         inside = ((cell >= 0) & (cell < 32)).all(-1)
         x, y = np.clip(cell, 0, 31)[..., 0], np.clip(cell, 0, 31)[..., 1]
         assert (roster.walkable[y, x] | ~inside).all()
-        assert all(np.isfinite(leaf).all() for leaf in (view.obs, view.state, outcome.reward, after.position, after.velocity))
+        assert all(
+            np.isfinite(leaf).all()
+            for leaf in (
+                observation.agents_view,
+                observation.global_state,
+                outcome.reward,
+                after.position,
+                after.velocity,
+            )
+        )
         won = ~after.in_play[..., n:].any(-1)
         assert (outcome.terminated == (won | ~after.in_play[..., :n].any(-1)))[running].all()
         assert (outcome.info["battle_won"] == won).all()
@@ -304,7 +364,9 @@ class TestInvariants:
         state = jax.tree.map(lambda leaf: leaf[step], before)
         keys = jax.random.split(KEY, N_BATTLES)
         after, ticks = jax.jit(jax.vmap(env.play))(keys, state, action[step])
-        by_source, team, published = jax.vmap(paid)(ticks, ~after.in_play[:, env.spec.n_agents :].any(1))
+        by_source, team, published = jax.vmap(paid)(
+            ticks, ~after.in_play[:, env.spec.n_agents :].any(1)
+        )
         assert float(np.asarray(team).sum()) > 0
         np.testing.assert_allclose(by_source.sum(-1), team.sum(-1), atol=1e-5)
         np.testing.assert_allclose(published.sum(-1), team.sum(-1), atol=1e-5)
@@ -321,10 +383,14 @@ class TestInvariants:
         before, _, _, action, _, _ = episodes("skirmish", 7)
         keys = jax.random.split(KEY, N_BATTLES)
         state = jax.tree.map(lambda leaf: leaf[10], before)
-        nested = jax.tree.map(lambda leaf: leaf.reshape(2, 4, *leaf.shape[1:]), (keys, state, action[10]))
+        nested = jax.tree.map(
+            lambda leaf: leaf.reshape(2, 4, *leaf.shape[1:]), (keys, state, action[10])
+        )
         many, _, _ = jax.jit(jax.vmap(jax.vmap(battle("skirmish").step)))(*nested)
         for k in (0, 6):
-            one, _, _ = stepper("skirmish")(keys[k], jax.tree.map(lambda leaf, k=k: leaf[k], state), action[10][k])
+            one, _, _ = stepper("skirmish")(
+                keys[k], jax.tree.map(lambda leaf, k=k: leaf[k], state), action[10][k]
+            )
             np.testing.assert_array_equal(many.in_play[k // 4, k % 4], one.in_play)
             np.testing.assert_allclose(many.position[k // 4, k % 4], one.position, atol=1e-5)
 
@@ -333,11 +399,17 @@ class TestGraphs:
     def test_distance_and_nearest_rules(self):
         env = battle("skirmish")
         state, _ = env.reset(KEY)
-        place = jnp.asarray(np.array(state.position)).at[:4].set(jnp.array([[10, 16], [11, 16], [13, 16], [19.5, 16]]))
+        place = (
+            jnp.asarray(np.array(state.position))
+            .at[:4]
+            .set(jnp.array([[10, 16], [11, 16], [13, 16], [19.5, 16]]))
+        )
         state = state._replace(position=place)
         near = np.asarray(oracle_graph(env.roster, SmacliteConfig(oracle_distance=2), state))
         assert near.astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
-        two = np.asarray(oracle_graph(env.roster, SmacliteConfig(oracle="nearest", oracle_neighbours=2), state))
+        two = np.asarray(
+            oracle_graph(env.roster, SmacliteConfig(oracle="nearest", oracle_neighbours=2), state)
+        )
         assert two.astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
         fallen = state._replace(in_play=state.in_play.at[1].set(False))
         gone = np.asarray(oracle_graph(env.roster, SmacliteConfig(oracle_distance=9), fallen))
@@ -381,8 +453,16 @@ unit_types:
             ("hp: 200", "hp: 0", "hp=0"),
             ("hp: 200", "health: 200", "unit_types.brute.health is not a field"),
             ("attack_point: [9, 16]", "attack_point: [9]", "must have 2"),
-            ("attack_point: [9, 16]", "terrain: swamp\nattack_point: [9, 16]", "'swamp' is no terrain"),
-            ("attack_point: [9, 16]", 'terrain: "___ _X_"\nattack_point: [9, 16]', "must have 32 lines"),
+            (
+                "attack_point: [9, 16]",
+                "terrain: swamp\nattack_point: [9, 16]",
+                "'swamp' is no terrain",
+            ),
+            (
+                "attack_point: [9, 16]",
+                'terrain: "___ _X_"\nattack_point: [9, 16]',
+                "must have 32 lines",
+            ),
             ("marine: 2, brute: 1", "medivac: 1", "only healers"),
             ("marine: 2", "marine: 100", "more than 100 units"),
         ],
@@ -399,7 +479,12 @@ unit_types:
         assert find_scenario("mmm").name == "MMM"
         with pytest.raises(UsageError, match="did you mean corridor"):
             make_env("smaclite/coridor")
-        for options in ({"horizon": 0}, {"reward": "mine"}, {"oracle_neighbours": 0}, {"oracle_distance": -1.0}):
+        for options in (
+            {"horizon": 0},
+            {"reward": "mine"},
+            {"oracle_neighbours": 0},
+            {"oracle_distance": -1.0},
+        ):
             with pytest.raises(UsageError):
                 make_env("smaclite/2s3z", **options)
 

@@ -25,8 +25,12 @@ def test_landmarks_stand_on_a_circle():
 def test_rewards_of_three_agents_by_hand():
     env = make_env("star-spread/3", noise=0)
     landmarks = np.asarray(env.landmarks)
-    position = jnp.asarray(np.stack([landmarks[0], landmarks[0] + [0.0, 0.2], landmarks[1]]), jnp.float32)
-    _, _, outcome = env.step(jax.random.key(0), StarSpreadState(position, jnp.int32(0)), jnp.zeros(3, jnp.int32))
+    position = jnp.asarray(
+        np.stack([landmarks[0], landmarks[0] + [0.0, 0.2], landmarks[1]]), jnp.float32
+    )
+    _, _, outcome = env.step(
+        jax.random.key(0), StarSpreadState(position, jnp.int32(0)), jnp.zeros(3, jnp.int32)
+    )
     to_third = np.linalg.norm(np.asarray(position) - landmarks[2], axis=-1).min()
     np.testing.assert_allclose(outcome.reward, [-to_third, -0.2, 0.0], atol=1e-6)
 
@@ -38,23 +42,34 @@ def test_positions_stay_in_the_square_and_move_by_one_step(seed, actions):
     state, _ = env.reset(jax.random.key(seed))
     after, _, _ = env.step(jax.random.key(0), state, jnp.asarray(actions))
     moved = np.array([[0, 0], [0, 1], [0, -1], [-1, 0], [1, 0]])[actions] * 0.1
-    np.testing.assert_allclose(after.position, np.clip(np.asarray(state.position) + moved, -1, 1), atol=1e-6)
+    np.testing.assert_allclose(
+        after.position, np.clip(np.asarray(state.position) + moved, -1, 1), atol=1e-6
+    )
 
 
 def test_the_hub_sees_everybody_and_a_leaf_only_itself():
     env = make_env("star-spread/3")
-    state, view = env.reset(jax.random.key(1))
+    state, observation = env.reset(jax.random.key(1))
     position, landmarks = np.asarray(state.position), np.asarray(env.landmarks).reshape(-1)
-    np.testing.assert_allclose(view.obs[0], np.concatenate([position[0], position.reshape(-1), landmarks]))
-    np.testing.assert_allclose(view.obs[2], np.concatenate([position[2], np.zeros(4), position[2], landmarks]))
-    np.testing.assert_allclose(view.state, np.concatenate([position.reshape(-1), landmarks]))
+    np.testing.assert_allclose(
+        observation.agents_view[0], np.concatenate([position[0], position.reshape(-1), landmarks])
+    )
+    np.testing.assert_allclose(
+        observation.agents_view[2],
+        np.concatenate([position[2], np.zeros(4), position[2], landmarks]),
+    )
+    np.testing.assert_allclose(
+        observation.global_state, np.concatenate([position.reshape(-1), landmarks])
+    )
 
 
 def test_step_50_truncates_and_never_terminates():
     env = make_env("star-spread/3")
     state, _ = env.reset(jax.random.key(0))
     for time, expected in ((48, False), (49, True)):
-        _, _, outcome = env.step(jax.random.key(0), state._replace(time=jnp.int32(time)), jnp.zeros(3, jnp.int32))
+        _, _, outcome = env.step(
+            jax.random.key(0), state._replace(time=jnp.int32(time)), jnp.zeros(3, jnp.int32)
+        )
         assert bool(outcome.truncated) is expected
         assert not bool(outcome.terminated)
 
@@ -90,7 +105,9 @@ def test_random_play_earns_what_an_independent_simulation_earned():
     """Mean episode sums of 200 noise-free random episodes with N = 5: hub -115, leaves -76."""
     from dgmarl.rollout import act_randomly, record_episodes
 
-    recording = record_episodes(make_env("star-spread/5", noise=0), act_randomly, jax.random.key(3), 200)
+    recording = record_episodes(
+        make_env("star-spread/5", noise=0), act_randomly, jax.random.key(3), 200
+    )
     sums = np.asarray(recording.reward.sum(axis=1))
     assert sums[:, 0].mean() == pytest.approx(-115, abs=5)
     assert sums[:, 1:].sum(axis=1).mean() == pytest.approx(-76, abs=5)

@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 
 from dgmarl import make_env
-from dgmarl.envs.base import Environment, EnvSpec, Outcome, View
+from dgmarl.config.presets import resolve
+from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 from dgmarl.envs.lbf.types import EAST, LOAD, NONE, WEST, State
 from dgmarl.errors import UsageError
-from dgmarl.graphs.interventional import InterventionalSource, intervene, intervene_batch, intervene_rollout
+from dgmarl.graphs.interventional import (
+    InterventionalSource,
+    intervene,
+    intervene_batch,
+    intervene_rollout,
+)
 from dgmarl.graphs.metrics import agreement, density
-from dgmarl.rollout import act_randomly, collect, start_play
-from dgmarl.settings import resolve
+from dgmarl.rollout import act_randomly, collect, reset_envs
 from dgmarl.training import Trainer
 
 KEY = jax.random.key(0)
@@ -29,7 +34,15 @@ def play_randomly(env, n_envs, length, reset=False, seed=0):
 
     @jax.jit
     def play(key):
-        return collect(env, act_randomly, start_play(env, key, None, n_envs), key, length, NEEDS & offered, reset)[1]
+        return collect(
+            env,
+            act_randomly,
+            reset_envs(env, key, None, n_envs),
+            key,
+            length,
+            NEEDS & offered,
+            reset,
+        )[1]
 
     offered = NEEDS if env.offers("oracle_graph") else NEEDS - {"oracle"}
     return play(jax.random.key(seed))
@@ -46,11 +59,11 @@ class ToyState(NamedTuple):
 
 
 class Chain(Environment[ToyState]):
-    """Agent 0's action sets x1 at once, x1 moves into x2 a step later, every x is noisy; agent 2 is paid for x2.
+    """Agent 0's action sets x1 at once, x1 moves into x2 a step later, every x is noisy; agent 2 is
+    paid for x2.
 
-    Action 2 of agent 0 also ends the episode.
-    Agent 1 may take action 2 only while x1 is high; taking it while it may not spoils every x and costs agent 1 a reward.
-    """
+    Action 2 of agent 0 also ends the episode. Agent 1 may take action 2 only while x1 is high;
+    taking it while it may not spoils every x and costs agent 1 a reward."""
 
     def __init__(self, noise=1.0, horizon=10):
         self.noise = noise
@@ -58,24 +71,28 @@ class Chain(Environment[ToyState]):
 
     def reset(self, key):
         state = ToyState(jnp.zeros(3), jnp.int32(0))
-        return state, self._view(state)
+        return state, self._observation(state)
 
     def step(self, key, state, action):
         high = action[0].astype(jnp.float32) * 10
-        spoilt = (action[1] == 2) & ~self._view(state).avail[1, 2]
+        spoilt = (action[1] == 2) & ~self._observation(state).action_mask[1, 2]
         x = jnp.stack([state.x[0], high, state.x[1]]) + self.noise * jax.random.normal(key, (3,))
         x = jnp.where(spoilt, x + 100, x)
         state = ToyState(x, state.time + 1)
         reward = jnp.stack([0.0, -1.0 * spoilt, x[2]])
-        return state, self._view(state), Outcome(reward, action[0] == 2, state.time >= self.spec.horizon, {})
+        return (
+            state,
+            self._observation(state),
+            Outcome(reward, action[0] == 2, state.time >= self.spec.horizon, {}),
+        )
 
     def local_state(self, state):
         return state.x[:, None]
 
-    def _view(self, state):
-        avail = jnp.ones((3, 3), bool).at[1, 2].set(state.x[1] > 5)
+    def _observation(self, state):
+        action_mask = jnp.ones((3, 3), bool).at[1, 2].set(state.x[1] > 5)
         # The sine stands for an expensive observation, recognisable in the compiled program.
-        return View(jnp.sin(state.x)[:, None], state.x, avail, jnp.ones(3, bool))
+        return Observation(jnp.sin(state.x)[:, None], state.x, action_mask, jnp.ones(3, bool))
 
 
 class SeenChain(Chain):
@@ -112,13 +129,14 @@ def forage():
 
 
 def test_star_spread_is_the_oracle_edge_by_edge():
-    # Whatever an agent does, some other action of it ends elsewhere, even in a corner, and the hub sees that; a leaf sees
-    # itself only. So the match is exact, whatever the state.
+    # Whatever an agent does, some other action of it ends elsewhere, even in a corner, and the hub
+    # sees that; a leaf sees itself only. So the match is exact, whatever the state.
     env = make_env("star-spread/5")
     batch = play_randomly(env, n_envs=4, length=50)
     graphs = jax.jit(partial(intervene_batch, env))(batch)
     np.testing.assert_array_equal(graphs.action_graph, batch.extras["oracle"])
-    # A leaf that is nearest to no landmark does not change the hub's reward, so B is a part of the star, not all of it.
+    # A leaf that is nearest to no landmark does not change the hub's reward, so B is a part of the
+    # star, not all of it.
     reward_graph = np.asarray(graphs.reward_graph)
     assert not (reward_graph & ~np.asarray(batch.extras["oracle"])).any()
     assert 0.5 < reward_graph[..., 1:, 0].mean() < 1
@@ -184,7 +202,9 @@ def test_the_two_step_game_needs_two_steps_for_the_reward():
 
 
 def test_row_j_does_not_depend_on_what_j_did(forage):
-    rows = jax.jit(jax.vmap(jax.vmap(lambda state, action: forage(state, action).action_graph, (None, 0)), 0))
+    rows = jax.jit(
+        jax.vmap(jax.vmap(lambda state, action: forage(state, action).action_graph, (None, 0)), 0)
+    )
     rng = np.random.default_rng(0)
     cells = rng.integers(2, 6, (20, 3, 2))
     states = [lbf_state(position, {(3, 3): 2, (5, 5): 1}) for position in cells]
@@ -199,8 +219,10 @@ def test_row_j_does_not_depend_on_what_j_did(forage):
 
 def test_chance_makes_no_edges_as_the_key_is_the_same():
     env = Chain(noise=3.0)
-    state, view = env.reset(KEY)
-    look = jax.jit(lambda key: intervene(env, state, key, jnp.array([1, 0, 0]), view.avail))
+    state, observation = env.reset(KEY)
+    look = jax.jit(
+        lambda key: intervene(env, state, key, jnp.array([1, 0, 0]), observation.action_mask)
+    )
     for key in jax.random.split(KEY, 10):
         graphs = look(key)
         assert edges(graphs.action_graph) == {(0, 1)}
@@ -209,24 +231,35 @@ def test_chance_makes_no_edges_as_the_key_is_the_same():
 
 def test_influence_through_a_state_needs_two_steps():
     env = Chain()
-    state, view = env.reset(KEY)
+    state, observation = env.reset(KEY)
     keys, actions = jax.random.split(KEY, 3), jnp.array([[1, 0, 0], [0, 1, 2], [2, 0, 0]])
     for horizon, found in ((1, {(0, 1)}), (2, {(0, 1), (0, 2)}), (3, {(0, 1), (0, 2)})):
-        graphs = intervene_rollout(env, state, keys[:horizon], actions[:horizon], view.avail)
+        graphs = intervene_rollout(
+            env, state, keys[:horizon], actions[:horizon], observation.action_mask
+        )
         assert edges(graphs.action_graph) == found
         assert edges(graphs.reward_graph) == found - {(0, 1)}
-    cut = intervene_rollout(env, state, keys[:2], actions[:2], view.avail, counts=jnp.array([True, False]))
+    cut = intervene_rollout(
+        env, state, keys[:2], actions[:2], observation.action_mask, counts=jnp.array([True, False])
+    )
     assert edges(cut.action_graph) == {(0, 1)}
 
 
 def test_only_available_actions_are_tried_also_later():
     env = Chain(noise=0.0)
-    state, view = env.reset(KEY)
-    assert edges(intervene(env, state, KEY, jnp.array([1, 0, 0])).action_graph) == {(0, 1), (1, 0), (1, 2)}
-    assert edges(intervene(env, state, KEY, jnp.array([1, 0, 0]), view.avail).action_graph) == {(0, 1)}
-    # Agent 1 recorded action 2, possible since agent 0 had played 1; where 0 plays 0 instead, 1 must not play it.
+    state, observation = env.reset(KEY)
+    assert edges(intervene(env, state, KEY, jnp.array([1, 0, 0])).action_graph) == {
+        (0, 1),
+        (1, 0),
+        (1, 2),
+    }
+    assert edges(
+        intervene(env, state, KEY, jnp.array([1, 0, 0]), observation.action_mask).action_graph
+    ) == {(0, 1)}
+    # Agent 1 recorded action 2, possible since agent 0 had played 1; where 0 plays 0 instead, 1
+    # must not play it.
     keys, actions = jax.random.split(KEY, 2), jnp.array([[1, 0, 0], [0, 2, 0]])
-    later = intervene_rollout(env, state, keys, actions, view.avail)
+    later = intervene_rollout(env, state, keys, actions, observation.action_mask)
     assert edges(later.action_graph) == {(0, 1), (0, 2)}
     assert edges(later.reward_graph) == {(0, 2)}
 
@@ -235,21 +268,32 @@ def test_an_ended_branch_stands_still():
     env = make_env("lbf/8x8-3p-2f")
     state = lbf_state([(3, 2), (7, 7), (7, 0)], {(3, 3): 1, (0, 0): 0})
     keys, actions = jax.random.split(KEY, 2), jnp.array([[LOAD, NONE, NONE], [NONE, WEST, NONE]])
-    play_on = jax.jit(lambda keys, actions: intervene_rollout(env, state, keys, actions).action_graph)
-    # Loading ends the game, so whether player 1 still walks depends on player 0, though they never meet.
+    play_on = jax.jit(
+        lambda keys, actions: intervene_rollout(env, state, keys, actions).action_graph
+    )
+    # Loading ends the game, so whether player 1 still walks depends on player 0, though they never
+    # meet.
     assert edges(play_on(keys[:1], actions[:1])) == set()
     assert edges(play_on(keys, actions)) == {(0, 1)}
 
 
 def test_without_a_local_state_observations_decide_and_with_one_they_are_not_computed():
-    state, view = Chain().reset(KEY)
+    state, observation = Chain().reset(KEY)
 
     def compiled(env):
-        return jax.jit(lambda state, key: intervene(env, state, key, jnp.array([1, 0, 0]))).lower(state, KEY).compile()
+        return (
+            jax.jit(lambda state, key: intervene(env, state, key, jnp.array([1, 0, 0])))
+            .lower(state, KEY)
+            .compile()
+        )
 
     assert "sine" in str(compiled(SeenChain()).as_text())
     assert "sine" not in str(compiled(Chain()).as_text())
-    assert edges(intervene(SeenChain(), state, KEY, jnp.array([1, 0, 0]), view.avail).action_graph) == {(0, 1)}
+    assert edges(
+        intervene(
+            SeenChain(), state, KEY, jnp.array([1, 0, 0]), observation.action_mask
+        ).action_graph
+    ) == {(0, 1)}
 
 
 def test_sampled_alternatives_find_a_part_and_all_of_them_find_everything(pair):
@@ -257,7 +301,11 @@ def test_sampled_alternatives_find_a_part_and_all_of_them_find_everything(pair):
 
     def find(**options):
         return np.asarray(
-            jax.jit(lambda batch, key: intervene_batch(env, batch, sample_key=key, **options).action_graph)(batch, KEY)
+            jax.jit(
+                lambda batch, key: (
+                    intervene_batch(env, batch, sample_key=key, **options).action_graph
+                )
+            )(batch, KEY)
         )
 
     every, one = find(), find(alternatives=1)
@@ -270,7 +318,10 @@ def test_sampled_alternatives_find_a_part_and_all_of_them_find_everything(pair):
 @pytest.mark.parametrize("horizon", [1, 3])
 def test_chunks_change_nothing(pair, horizon):
     env, batch = pair
-    look = jax.jit(lambda batch, chunk: intervene_batch(env, batch, horizon=horizon, chunk=chunk), static_argnums=1)
+    look = jax.jit(
+        lambda batch, chunk: intervene_batch(env, batch, horizon=horizon, chunk=chunk),
+        static_argnums=1,
+    )
     whole = look(batch, None)
     for chunk in (7, 5000):
         jax.tree.map(np.testing.assert_array_equal, look(batch, chunk), whole)
@@ -285,13 +336,14 @@ def test_a_batch_is_its_states_one_by_one_and_rollouts_end_with_the_episode_and_
     goes_on[-1] = False
     assert goes_on[:-1].any()
     assert not goes_on[:-1].all()
-    # Where the episode ended for agent 0's action, other actions of it would have gone on, but with nothing recorded to play.
+    # Where the episode ended for agent 0's action, other actions of it would have gone on, but with
+    # nothing recorded to play.
     np.testing.assert_array_equal(np.asarray(found.action_graph)[:, :, 0, 2], goes_on)
     alone = jax.jit(partial(intervene_rollout, env))
     for t, b in np.argwhere(goes_on)[:8]:
         state = jax.tree.map(lambda leaf, t=t, b=b: leaf[t, b], batch.extras["states"])
         keys, actions = batch.extras["keys"][t : t + 2, b], batch.action[t : t + 2, b]
-        graphs = alone(state, keys, actions, batch.view.avail[t, b])
+        graphs = alone(state, keys, actions, batch.observation.action_mask[t, b])
         np.testing.assert_array_equal(found.action_graph[t, b], graphs.action_graph)
         np.testing.assert_array_equal(found.reward_graph[t, b], graphs.reward_graph)
 
@@ -300,7 +352,10 @@ def test_the_source_works_for_several_seeds_at_once():
     env = make_env("star-spread/3")
     source = InterventionalSource(horizon=2, chunk=4)
     source.init(KEY, env)
-    batches = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[play_randomly(env, 2, 5, seed=seed) for seed in range(2)])
+    batches = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves),
+        *[play_randomly(env, 2, 5, seed=seed) for seed in range(2)],
+    )
     graphs = jax.jit(jax.vmap(source.infer, (None, 0, 0)))(None, batches, jax.random.split(KEY, 2))
     np.testing.assert_array_equal(graphs, batches.extras["oracle"])
 

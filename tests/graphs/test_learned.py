@@ -1,4 +1,5 @@
-"""Graphs learned with reverse models: orientation, states, order of updates, and the identities of the networks."""
+"""Graphs learned with reverse models: orientation, states, order of updates, and the identities of
+the networks."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -8,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgmarl import Environment, EnvSpec, Outcome, View
+from dgmarl import Environment, EnvSpec, Observation, Outcome
+from dgmarl.config.presets import resolve
 from dgmarl.errors import UsageError
 from dgmarl.graphs import learned
 from dgmarl.graphs.learned import GraphModelConfig, LearnedSource, in_chunks
 from dgmarl.graphs.metrics import agreement
 from dgmarl.nets.reverse_models import PairModel
-from dgmarl.rollout import act_randomly, collect, start_play
-from dgmarl.settings import resolve
+from dgmarl.rollout import act_randomly, collect, reset_envs
 from dgmarl.training import Trainer
 from tests.tiny import GIFT, SMALL, Gift
 
@@ -32,31 +33,41 @@ class SignalState(NamedTuple):
 
 
 class Signals(Environment[SignalState]):
-    """Two agents know what they did last. In each step each of them, at random, hears what the other does."""
+    """Two agents know what they did last. In each step each of them, at random, hears what the
+    other does."""
 
     def __init__(self):
-        self.spec = EnvSpec("signals", n_agents=2, n_actions=3, obs_size=9, state_size=18, horizon=8)
+        self.spec = EnvSpec(
+            "signals", n_agents=2, n_actions=3, obs_size=9, state_size=18, horizon=8
+        )
 
     def reset(self, key):
         own, heard = jax.random.randint(key, (2, 2), 0, 3)
         state = SignalState(jnp.int32(0), jax.random.bernoulli(key, 0.5, (2,)), own, heard)
-        return state, self._view(state)
+        return state, self._observation(state)
 
     def step(self, key, state, action):
         heard = jnp.where(state.listening, action[::-1], -1)
         state = SignalState(state.time + 1, jax.random.bernoulli(key, 0.5, (2,)), action, heard)
         ends = state.time >= self.spec.horizon
-        return state, self._view(state), Outcome(jnp.zeros(2), jnp.zeros_like(ends), ends, {})
+        return (
+            state,
+            self._observation(state),
+            Outcome(jnp.zeros(2), jnp.zeros_like(ends), ends, {}),
+        )
 
-    def _view(self, state):
-        obs = self.local_state(state)
-        return View(obs, obs.reshape(-1), jnp.ones((2, 3), bool), jnp.ones(2, bool))
+    def _observation(self, state):
+        agents_view = self.local_state(state)
+        return Observation(
+            agents_view, agents_view.reshape(-1), jnp.ones((2, 3), bool), jnp.ones(2, bool)
+        )
 
     def oracle_graph(self, state):
         return jnp.eye(2, dtype=bool) | state.listening
 
     def local_state(self, state):
-        # Who one is stands in it: two agents that look the same are one agent to models without identities.
+        # Who one is stands in it: two agents that look the same are one agent to models without
+        # identities.
         words = (jax.nn.one_hot(state.own, 3), jax.nn.one_hot(state.heard, 3))
         return jnp.concatenate([state.listening[:, None], jnp.eye(2), *words], axis=1)
 
@@ -68,20 +79,20 @@ def trained(env, n_updates=150, **options):
 
     def batch_of(key):
         start_key, play_key = jax.random.split(key)
-        start = start_play(env, start_key, None, N_ENVS)
+        start = reset_envs(env, start_key, None, N_ENVS)
         needs = source.needs | {"oracle"}
         return collect(env, act_randomly, start, play_key, env.spec.horizon, needs, reset=False)[1]
 
     @jax.jit
     def learn(key):
-        def one(gstate, key):
-            gstate, metrics = source.update(gstate, batch_of(key), key)
-            return gstate, metrics
+        def one(graph_state, key):
+            graph_state, metrics = source.update(graph_state, batch_of(key), key)
+            return graph_state, metrics
 
         return jax.lax.scan(one, source.init(key, env), jax.random.split(key, n_updates))
 
-    gstate, metrics = learn(KEY)
-    return source, gstate, batch_of(jax.random.key(1)), metrics
+    graph_state, metrics = learn(KEY)
+    return source, graph_state, batch_of(jax.random.key(1)), metrics
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +102,8 @@ def gift():
 
 
 def test_the_giver_influences_the_receiver_and_not_the_reverse(gift):
-    source, gstate, batch, _ = gift
-    graph = source.infer(gstate, batch, KEY)
+    source, graph_state, batch, _ = gift
+    graph = source.infer(graph_state, batch, KEY)
     assert graph.shape == (*batch.reward.shape, 2)
     assert graph[..., 0, 1].all(), "agent 0's action shows in what agent 1 sees next"
     assert not graph[..., 1, 0].any(), "agent 1's action shows nowhere"
@@ -101,51 +112,64 @@ def test_the_giver_influences_the_receiver_and_not_the_reverse(gift):
 
 
 def test_transpose_gives_the_orientation_of_the_original_code(gift):
-    source, gstate, batch, _ = gift
+    source, graph_state, batch, _ = gift
     mirrored = LearnedSource(replace(source.config, transpose=True), Gift(), source.rows)
-    graph = mirrored.infer(gstate, batch, KEY)
+    graph = mirrored.infer(graph_state, batch, KEY)
     assert graph[..., 1, 0].all()
     assert not graph[..., 0, 1].any()
 
 
 def test_entropies_of_unrelated_steps_are_as_low_so_no_permutation_test_can_set_the_threshold(gift):
-    source, gstate, batch, _ = gift
+    source, graph_state, batch, _ = gift
     other = jax.random.permutation(KEY, N_ENVS)
-    shuffled = batch._replace(view=batch.view, next_view=jax.tree.map(lambda leaf: leaf[:, other], batch.next_view))
-    same = source.infer(gstate, shuffled, KEY) == source.infer(gstate, batch, KEY)
+    shuffled = batch._replace(
+        observation=batch.observation,
+        next_observation=jax.tree.map(lambda leaf: leaf[:, other], batch.next_observation),
+    )
+    same = source.infer(graph_state, shuffled, KEY) == source.infer(graph_state, batch, KEY)
     assert same.all(), "a model's entropy says how sure it is, not whether it is right"
 
 
 def test_threshold_zero_leaves_only_self_loops(gift):
-    source, gstate, batch, _ = gift
-    graph = LearnedSource(replace(source.config, threshold=0.0), Gift(), source.rows).infer(gstate, batch, KEY)
+    source, graph_state, batch, _ = gift
+    graph = LearnedSource(replace(source.config, threshold=0.0), Gift(), source.rows).infer(
+        graph_state, batch, KEY
+    )
     assert (graph == jnp.eye(2, dtype=bool)).all()
 
 
 def test_an_agent_without_a_choice_influences_nobody_where_models_know_that(gift):
-    source, gstate, batch, _ = gift
+    source, graph_state, batch, _ = gift
     masked = LearnedSource(replace(source.config, mask_unavailable=True), Gift(), source.rows)
-    assert masked.infer(gstate, batch, KEY)[..., 0, 1].all()
-    view = batch.view._replace(avail=batch.view.avail.at[:, :, 0, 1].set(False))
-    assert not masked.infer(gstate, batch._replace(view=view), KEY)[..., 0, 1].any()
+    assert masked.infer(graph_state, batch, KEY)[..., 0, 1].all()
+    observation = batch.observation._replace(
+        action_mask=batch.observation.action_mask.at[:, :, 0, 1].set(False)
+    )
+    assert not masked.infer(graph_state, batch._replace(observation=observation), KEY)[
+        ..., 0, 1
+    ].any()
 
 
 def test_no_edges_before_the_warm_up_is_over(gift):
-    source, gstate, batch, _ = gift
-    patient = LearnedSource(replace(source.config, warm_up=int(gstate.n_updates) + 1), Gift(), source.rows)
-    assert (patient.infer(gstate, batch, KEY) == jnp.eye(2, dtype=bool)).all()
+    source, graph_state, batch, _ = gift
+    patient = LearnedSource(
+        replace(source.config, warm_up=int(graph_state.n_updates) + 1), Gift(), source.rows
+    )
+    assert (patient.infer(graph_state, batch, KEY) == jnp.eye(2, dtype=bool)).all()
 
 
 @pytest.mark.parametrize("keep_of", ["state", "agent"])
 def test_only_the_least_ratios_of_a_state_or_an_agent_are_kept(keep_of):
     ratio = np.random.default_rng(0).random((6, 5, 3, 3))
-    source, gstate, batch, _ = trained(Gift(), n_updates=1, keep=0.5, keep_of=keep_of)
+    source, graph_state, batch, _ = trained(Gift(), n_updates=1, keep=0.5, keep_of=keep_of)
     batch = batch._replace(valid=jnp.arange(6)[:, None] < jnp.array([6, 6, 6, 3, 1]))
     source.ratios = lambda params, batch: jnp.asarray(ratio)
-    edges = np.asarray(source.infer(gstate, batch, KEY))
+    edges = np.asarray(source.infer(graph_state, batch, KEY))
     pairs = np.asarray(batch.valid)[..., None, None] & ~np.eye(3, dtype=bool)
     assert not edges[pairs & (ratio >= 0.9)].any(), "the threshold holds as well"
-    states = [pairs & _at(pairs.shape, (t, b)) for t, b in zip(*np.nonzero(batch.valid), strict=True)]
+    states = [
+        pairs & _at(pairs.shape, (t, b)) for t, b in zip(*np.nonzero(batch.valid), strict=True)
+    ]
     agents = [pairs & _at(pairs.shape, (slice(None), slice(None), j)) for j in range(3)]
     for group in states if keep_of == "state" else agents:
         kept = edges[group]
@@ -162,8 +186,12 @@ def _at(shape, place):
 def test_losses_fall_and_metrics_are_what_they_say(gift):
     *_, metrics = gift
     assert metrics["graph_pair_loss"][-1] < metrics["graph_pair_loss"][0] - 0.2
-    assert abs(metrics["graph_predictor_entropy"][-1] - np.log(2)) < 0.02, "random play cannot be told from one's own state"
-    assert 0.3 < metrics["graph_ratio"][-1] < 0.7, "of the two pairs one is certain and one a coin toss"
+    assert abs(metrics["graph_predictor_entropy"][-1] - np.log(2)) < 0.02, (
+        "random play cannot be told from one's own state"
+    )
+    assert 0.3 < metrics["graph_ratio"][-1] < 0.7, (
+        "of the two pairs one is certain and one a coin toss"
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,21 +200,37 @@ def test_losses_fall_and_metrics_are_what_they_say(gift):
         pytest.param({}, id="default"),
         pytest.param({"encoder": False, "multi_head": True}, id="raw states, heads"),
         pytest.param(
-            {"sees": "local_state", "replay": 3, "gradient_steps": 2, "pair_fraction": 0.6, "condition_on_action": True},
+            {
+                "sees": "local_state",
+                "replay": 3,
+                "gradient_steps": 2,
+                "pair_fraction": 0.6,
+                "condition_on_action": True,
+            },
             id="all other options",
             marks=pytest.mark.slow,
         ),
     ],
 )
 def test_edges_appear_in_the_right_states_only(options):
-    source, gstate, batch, _ = trained(Signals(), n_updates=150, **options)
-    found = agreement(source.infer(gstate, batch, KEY), batch.extras["oracle"], batch.valid)
+    source, graph_state, batch, _ = trained(Signals(), n_updates=150, **options)
+    found = agreement(source.infer(graph_state, batch, KEY), batch.extras["oracle"], batch.valid)
     assert found.f1 > 0.95
 
 
 def test_the_graph_of_an_iteration_does_not_depend_on_its_own_update():
-    """Two runs whose models only learn differently: the first iteration is the same, the next one is not."""
-    trainer = Trainer(resolve(GIFT, "ippo-dg", {**SMALL, "graph_model.threshold": 1.0}, graph="learned", seeds=1, steps=10))
+    """Two runs whose models only learn differently: the first iteration is the same, the next one
+    is not."""
+    trainer = Trainer(
+        resolve(
+            GIFT,
+            "ippo-dg",
+            {**SMALL, "graph_model.threshold": 1.0},
+            graph="learned",
+            seeds=1,
+            steps=10,
+        )
+    )
     state, iterate = trainer.init(KEY), jax.jit(trainer.iterate)
     other = jax.tree.map(lambda moment: moment + 1, state.graph.optimiser)
     used = []
@@ -201,20 +245,36 @@ def test_the_graph_of_an_iteration_does_not_depend_on_its_own_update():
 def test_factorised_first_layer_equals_the_plain_one():
     model, n_agents = PairModel(5, heads=True), 4
     keys = jax.random.split(KEY, 3)
-    source, target = jax.random.normal(keys[0], (6, n_agents, 3)), jax.random.normal(keys[1], (6, n_agents, 7))
+    source, target = (
+        jax.random.normal(keys[0], (6, n_agents, 3)),
+        jax.random.normal(keys[1], (6, n_agents, 7)),
+    )
     params = model.init(keys[2], source, target)
     with jax.enable_x64(True):
-        source, target, params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), (source, target, params))
+        source, target, params = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf, jnp.float64), (source, target, params)
+        )
         fast = model.apply(params, source, target)
-    source, target, fast, weights = jax.tree.map(np.asarray, (source, target, fast, params["params"]))
+    source, target, fast, weights = jax.tree.map(
+        np.asarray, (source, target, fast, params["params"])
+    )
     for j in range(n_agents):
         for i in range(n_agents):
-            x = np.concatenate([target[:, i], source[:, j]], axis=-1) @ weights["weight"] + weights["bias"]
+            x = (
+                np.concatenate([target[:, i], source[:, j]], axis=-1) @ weights["weight"]
+                + weights["bias"]
+            )
             for number in range(3):
                 layer = weights[f"NormalisedLinear_{number}"]
                 x = np.maximum(x, 0)
-                x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * layer["scale"] + layer["shift"]
-                weight, bias = (layer["weight"], layer["bias"]) if number < 2 else (layer["weight"][j], layer["bias"][j])
+                x = (x - x.mean(-1, keepdims=True)) / np.sqrt(
+                    x.var(-1, keepdims=True) + 1e-5
+                ) * layer["scale"] + layer["shift"]
+                weight, bias = (
+                    (layer["weight"], layer["bias"])
+                    if number < 2
+                    else (layer["weight"][j], layer["bias"][j])
+                )
                 x = x @ weight + bias
             plain = x
             np.testing.assert_allclose(fast[:, j, i], plain, atol=1e-6)
@@ -225,7 +285,9 @@ def test_chosen_pairs_are_a_part_of_all_pairs():
     params = model.init(KEY, states, states)
     chosen = jnp.array([[2, 0], [3, 1], [0, 2], [1, 3]])
     every, some = model.apply(params, states, states), model.apply(params, states, states, chosen)
-    np.testing.assert_allclose(some, jnp.take_along_axis(every, chosen[None, ..., None], axis=2), atol=1e-6)
+    np.testing.assert_allclose(
+        some, jnp.take_along_axis(every, chosen[None, ..., None], axis=2), atol=1e-6
+    )
 
 
 def test_chunks_change_neither_values_nor_gradients():
@@ -237,23 +299,34 @@ def test_chunks_change_neither_values_nor_gradients():
     weight = jax.random.normal(jax.random.key(1), (3, 2))
     for at_once in (1, 4, 10):
         np.testing.assert_allclose(loss(weight, at_once), loss(weight, 100), rtol=1e-6)
-        np.testing.assert_allclose(jax.grad(loss)(weight, at_once), jax.grad(loss)(weight, 100), rtol=1e-5)
+        np.testing.assert_allclose(
+            jax.grad(loss)(weight, at_once), jax.grad(loss)(weight, 100), rtol=1e-5
+        )
 
 
 def test_pairs_in_chunks_give_the_same_update(monkeypatch):
     env = Signals()
     source = LearnedSource(GraphModelConfig(), env, N_ENVS * env.spec.horizon)
-    start = start_play(env, KEY, None, N_ENVS)
+    start = reset_envs(env, KEY, None, N_ENVS)
     _, batch = collect(env, act_randomly, start, KEY, env.spec.horizon, frozenset(), reset=False)
     whole, _ = source.update(source.init(KEY, env), batch, KEY)
     monkeypatch.setattr(learned, "FLOATS_AT_ONCE", 50 * 4 * 256)
     parts, _ = source.update(source.init(KEY, env), batch, KEY)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), whole.params, parts.params)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), whole.params, parts.params
+    )
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("threshold", -1.0), ("pair_fraction", 0.0), ("replay", 0), ("gradient_steps", 0), ("encoding", 0), ("keep", 0.0)],
+    [
+        ("threshold", -1.0),
+        ("pair_fraction", 0.0),
+        ("replay", 0),
+        ("gradient_steps", 0),
+        ("encoding", 0),
+        ("keep", 0.0),
+    ],
 )
 def test_numbers_that_cannot_be_meant_are_refused(option, value):
     with pytest.raises(UsageError, match=f"graph_model.{option} is"):

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 import dgmarl.graphs.metrics as module
-from dgmarl.graphs.metrics import agreement, degrees, density, gamma_coefficients, meeting_time_histogram
+from dgmarl.graphs.metrics import (
+    agreement,
+    degrees,
+    density,
+    gamma_coefficients,
+    meeting_time_histogram,
+)
 from dgmarl.graphs.reach import NEVER, meeting_times, reward_lags
 
 EMPTY, COMPLETE = jnp.eye(3, dtype=bool), jnp.ones((3, 3), bool)
@@ -78,7 +84,9 @@ def test_gamma_is_the_largest_mean_over_trajectories():
     lags[0, 0, 0, 1], lags[1, :, 0, 1] = 1, [2, 2]
     pair = gamma_coefficients(jnp.asarray(lags), 0.5).pair
     np.testing.assert_allclose(pair, [[1, 0.25], [0, 1]])
-    only_first = gamma_coefficients(jnp.asarray(lags), 0.5, jnp.array([[True, False], [True, False]])).pair
+    only_first = gamma_coefficients(
+        jnp.asarray(lags), 0.5, jnp.array([[True, False], [True, False]])
+    ).pair
     np.testing.assert_allclose(only_first, [[1, 0.5], [0, 1]])
 
 

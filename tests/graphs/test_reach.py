@@ -41,7 +41,9 @@ def test_equals_repeated_products(window):
     n_steps, batch, n_agents = window.reward.shape
     wide = padded(window)
     ours = np.asarray(meeting_times(wide.graph, ~wide.continues))[:n_steps, :, :n_agents, :n_agents]
-    theirs = np.stack([meeting_loop(window.graph[:, b], ~window.continues[:, b], NEVER) for b in range(batch)], 1)
+    theirs = np.stack(
+        [meeting_loop(window.graph[:, b], ~window.continues[:, b], NEVER) for b in range(batch)], 1
+    )
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -80,7 +82,8 @@ def test_neighbour_lists_hold_the_targets_in_order():
 
 
 def test_reward_lags_are_the_definition_by_parents(small):
-    """T_ji(t) = min { t' >= t : j in Pa^i(s_t', t' - t) } - t, over the states whose rewards the window has."""
+    """T_ji(t) = min { t' >= t : j in Pa^i(s_t', t' - t) } - t, over the states whose rewards the
+    window has."""
     graph, ends = small
     expected = np.full(graph.shape, NEVER)
     for k in range(len(graph)):
@@ -142,12 +145,16 @@ def test_soft_reach_is_the_strongest_path():
     weights[:, 0, 1], weights[:, 1, 2], weights[0, 0, 2] = 0.5, 0.4, 0.1
     reach = soft_reach(weights, np.zeros(3, bool))
     np.testing.assert_allclose(reach[0], [[1, 0.5, 0.2], [0, 1, 0.4], [0, 0, 1]], rtol=1e-6)
-    np.testing.assert_allclose(soft_reach(weights, np.array([True, False, False]))[0, 0], [1, 0.5, 0.1], rtol=1e-6)
+    np.testing.assert_allclose(
+        soft_reach(weights, np.array([True, False, False]))[0, 0], [1, 0.5, 0.1], rtol=1e-6
+    )
 
 
 def test_soft_reach_of_zero_and_one_is_reachable(small):
     graph, ends = small
-    np.testing.assert_array_equal(soft_reach(graph.astype(np.float32), ends) > 0, reachable(graph, ends))
+    np.testing.assert_array_equal(
+        soft_reach(graph.astype(np.float32), ends) > 0, reachable(graph, ends)
+    )
 
 
 def test_jit_vmap_batch_axes_and_float64():
@@ -155,7 +162,9 @@ def test_jit_vmap_batch_axes_and_float64():
     graph, ends = window.graph, ~window.continues
     direct = meeting_times(graph, ends)
     np.testing.assert_array_equal(jax.jit(meeting_times)(graph, ends), direct)
-    np.testing.assert_array_equal(jax.vmap(meeting_times, in_axes=1, out_axes=1)(graph, ends), direct)
+    np.testing.assert_array_equal(
+        jax.vmap(meeting_times, in_axes=1, out_axes=1)(graph, ends), direct
+    )
     np.testing.assert_array_equal(meeting_times(graph[:, 0], ends[:, 0]), direct[:, 0])
     stacked = meeting_times(np.stack([graph, graph], 1), np.stack([ends, ends], 1))
     np.testing.assert_array_equal(stacked[:, 1], direct)
@@ -163,14 +172,20 @@ def test_jit_vmap_batch_axes_and_float64():
         wide = meeting_times(graph, ends)
         assert wide.dtype == jnp.int32
         np.testing.assert_array_equal(wide, direct)
-        np.testing.assert_array_equal(last_influencing_time(graph, ends)[:, 1], last_influencing_time(graph[:, 1], ends[:, 1]))
+        np.testing.assert_array_equal(
+            last_influencing_time(graph, ends)[:, 1], last_influencing_time(graph[:, 1], ends[:, 1])
+        )
 
 
 @pytest.mark.parametrize(
     ("graph", "ends", "message"),
     [
         (np.ones((4, 3, 3)), np.zeros(4, bool), "graph must be Boolean, got float"),
-        (np.ones((4, 3, 2), bool), np.zeros(4, bool), r"graph must have the shape \[T, ..., N, N\]"),
+        (
+            np.ones((4, 3, 2), bool),
+            np.zeros(4, bool),
+            r"graph must have the shape \[T, ..., N, N\]",
+        ),
         (np.ones((3, 3), bool), np.zeros((), bool), r"graph must have the shape \[T, ..., N, N\]"),
         (np.ones((4, 3, 3), bool), np.zeros(5, bool), r"ends must have the shape \(4,\)"),
         (np.ones((4, 3, 3), bool), np.zeros(4), "ends must be Boolean"),
@@ -191,7 +206,9 @@ def test_neighbours_under_jit_need_a_degree(small):
 def test_check_graph_passes_what_is_right_and_names_what_is_wrong(small):
     graph, _ = small
     np.testing.assert_array_equal(check_graph(graph.astype(np.uint8)), graph)
-    with pytest.raises(UsageError, match=r"lacks self-loops of agent 2; use add_self_loops\(graph\)"):
+    with pytest.raises(
+        UsageError, match=r"lacks self-loops of agent 2; use add_self_loops\(graph\)"
+    ):
         check_graph(np.eye(4)[None] * (np.arange(4) != 2))
     with pytest.raises(UsageError, match=r"only 0 and 1, got values from 0.0 to 0.5"):
         check_graph(np.eye(3) * 0.5)
@@ -200,7 +217,9 @@ def test_check_graph_passes_what_is_right_and_names_what_is_wrong(small):
 
 
 def test_the_fix_that_check_graph_offers_works():
-    np.testing.assert_array_equal(check_graph(add_self_loops(np.zeros((2, 3, 3)))), np.stack([np.eye(3, dtype=bool)] * 2))
+    np.testing.assert_array_equal(
+        check_graph(add_self_loops(np.zeros((2, 3, 3)))), np.stack([np.eye(3, dtype=bool)] * 2)
+    )
 
 
 def test_examples_in_the_documentation():

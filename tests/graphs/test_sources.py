@@ -10,7 +10,7 @@ from dgmarl.envs.star_spread import StarSpread, StarSpreadConfig
 from dgmarl.errors import UsageError
 from dgmarl.graphs.interventional import InterventionalSource
 from dgmarl.graphs.sources import make_source
-from dgmarl.rollout import act_randomly, collect, start_play
+from dgmarl.rollout import act_randomly, collect, reset_envs
 
 KEY = jax.random.key(0)
 N, T, B = 3, 40, 25
@@ -29,7 +29,9 @@ def graphs(text, env=ENV):
 
     @jax.jit
     def play(key):
-        batch = collect(env, act_randomly, start_play(env, key, None, B), key, T, source.needs, reset=False)[1]
+        batch = collect(
+            env, act_randomly, reset_envs(env, key, None, B), key, T, source.needs, reset=False
+        )[1]
         state = source.init(key, env)
         found = source.infer(state, batch, key)
         after, metrics = source.update(state, batch, key)
@@ -44,7 +46,9 @@ def graphs(text, env=ENV):
 
 
 def test_self_and_complete_are_the_two_extremes():
-    np.testing.assert_array_equal(graphs("self"), np.broadcast_to(np.eye(N, dtype=bool), (T, B, N, N)))
+    np.testing.assert_array_equal(
+        graphs("self"), np.broadcast_to(np.eye(N, dtype=bool), (T, B, N, N))
+    )
     assert graphs("complete").all()
 
 
@@ -53,7 +57,9 @@ def test_a_fixed_graph_comes_from_a_file_of_either_kind(tmp_path):
     np.save(tmp_path / "graph.npy", matrix)
     (tmp_path / "graph.txt").write_text("1 1 0\n0 1 0\n0 1 1\n")
     for name in ("graph.npy", "graph.txt"):
-        np.testing.assert_array_equal(graphs(f"fixed:{tmp_path / name}"), np.broadcast_to(matrix, (T, B, N, N)))
+        np.testing.assert_array_equal(
+            graphs(f"fixed:{tmp_path / name}"), np.broadcast_to(matrix, (T, B, N, N))
+        )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,9 @@ def test_random_edges_have_their_probability_independently_and_self_loops_always
     assert graphs("random:1").all()
 
 
-@pytest.mark.parametrize("text", ["random:1.5", "random:-0.1", "random:often", "random:", "random:nan"])
+@pytest.mark.parametrize(
+    "text", ["random:1.5", "random:-0.1", "random:often", "random:", "random:nan"]
+)
 def test_a_bad_probability_is_refused(text):
     with pytest.raises(UsageError, match="is not a probability: choose a number from 0 to 1"):
         make_source(text, ENV)
@@ -107,7 +115,10 @@ def test_the_oracle_is_what_the_environment_says():
 
 
 def test_an_environment_without_an_oracle_is_told_what_to_do():
-    with pytest.raises(UsageError, match="offers no oracle graph: define oracle_graph, or choose --graph interventional"):
+    with pytest.raises(
+        UsageError,
+        match="offers no oracle graph: define oracle_graph, or choose --graph interventional",
+    ):
         make_source("oracle", ENV).init(KEY, Silent(ENV.config))
 
 
@@ -118,7 +129,9 @@ def test_interventional_needs_no_oracle_and_takes_a_horizon():
     assert source.horizon == 4
 
 
-@pytest.mark.parametrize("text", ["interventional:0", "interventional:-1", "interventional:1.5", "interventional:"])
+@pytest.mark.parametrize(
+    "text", ["interventional:0", "interventional:-1", "interventional:1.5", "interventional:"]
+)
 def test_a_bad_horizon_is_refused(text):
     with pytest.raises(UsageError, match=r"1 or more.*for example interventional:2"):
         make_source(text, ENV)
@@ -131,10 +144,13 @@ def test_a_source_of_ones_own_comes_from_a_file(tmp_path):
         "class Source:\n"
         "    needs = frozenset()\n"
         "    def init(self, key, env): return jnp.tri(env.spec.n_agents, dtype=bool)\n"
-        "    def infer(self, gstate, batch, key): return jnp.broadcast_to(gstate, (*batch.reward.shape, gstate.shape[0]))\n"
+        "    def infer(self, gstate, batch, key): return jnp.broadcast_to(gstate, "
+        "(*batch.reward.shape, gstate.shape[0]))\n"
         "    def update(self, gstate, batch, key): return gstate, {}\n"
     )
-    np.testing.assert_array_equal(graphs(f"{path}:Source"), np.broadcast_to(jnp.tri(N, dtype=bool), (T, B, N, N)))
+    np.testing.assert_array_equal(
+        graphs(f"{path}:Source"), np.broadcast_to(jnp.tri(N, dtype=bool), (T, B, N, N))
+    )
     with pytest.raises(UsageError, match="has no Sauce"):
         make_source(f"{path}:Sauce", ENV)
 

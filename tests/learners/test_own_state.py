@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from dgmarl import make_env
+from dgmarl.config.presets import resolve
 from dgmarl.envs.local_states import LocalStates
 from dgmarl.errors import UsageError
 from dgmarl.nets.actor_critic import Value
-from dgmarl.settings import resolve
 from dgmarl.training import Trainer
 from tests.tiny import GIFT
 
@@ -18,11 +18,16 @@ KEY = jax.random.key(0)
 def test_the_value_of_an_agent_depends_on_its_own_state_alone():
     env = LocalStates(make_env("lbf/8x8-2p-4f-coop"))
     value = Value(env.spec, 8, "own-state", shared=True)
-    state, view = env.reset(KEY)
-    np.testing.assert_array_equal(view.state, env.local_state(state).reshape(-1))
+    state, observation = env.reset(KEY)
+    np.testing.assert_array_equal(observation.global_state, env.local_state(state).reshape(-1))
     assert env.draw(state) == make_env("lbf/8x8-2p-4f-coop").draw(state)
     params, size = value.init(KEY), env.spec.state_size // 2
-    before, after = value(params, view), value(params, view._replace(state=view.state.at[:size].add(1.0)))
+    before, after = (
+        value(params, observation),
+        value(
+            params, observation._replace(global_state=observation.global_state.at[:size].add(1.0))
+        ),
+    )
     assert before.shape == (2,)
     assert before[0] != after[0]
     assert before[1] == after[1]

@@ -1,4 +1,5 @@
-"""The learner on hand-made episodes: the masks of the specification, and a test for each classic mistake."""
+"""The learner on hand-made episodes: the masks of the specification, and a test for each classic
+mistake."""
 
 from functools import cache
 
@@ -9,9 +10,9 @@ import optax
 import pytest
 
 from dgmarl.credit.gae import gae
-from dgmarl.envs.base import EnvSpec, View
+from dgmarl.envs.base import EnvSpec, Observation
 from dgmarl.learners.ppo import PPO, PPOConfig, Samples
-from dgmarl.rollout import Batch, collect, start_play
+from dgmarl.rollout import Batch, collect, reset_envs
 from tests.tiny import Gift
 
 T, B, N, A = 6, 3, 2, 3
@@ -21,7 +22,10 @@ GAMMA, LAMBDA = 0.9, 0.8
 
 @cache
 def learner(**options) -> PPO:
-    return PPO(PPOConfig(**{"credit": "local", "hidden": 8, "gamma": GAMMA, "lambda_": LAMBDA, **options}), SPEC)
+    return PPO(
+        PPOConfig(**{"credit": "local", "hidden": 8, "gamma": GAMMA, "lambda_": LAMBDA, **options}),
+        SPEC,
+    )
 
 
 @cache
@@ -30,57 +34,69 @@ def jitted(ppo: PPO):
 
     @jax.jit
     def samples(state, batch, graph=None):
-        return ppo.samples(state.params["critic"], batch, ppo.standardised_reward(state.statistics, batch)[0], graph)
+        return ppo.samples(
+            state.params["critic"],
+            batch,
+            ppo.standardised_reward(state.statistics, batch)[0],
+            graph,
+        )
 
     return jax.jit(ppo.init)(jax.random.key(0)), samples, jax.jit(ppo.learn)
 
 
-def random_views(rng, *shape: int) -> View:
-    obs, state = (rng.normal(size=(*shape, *rest)).astype(np.float32) for rest in ((N, 4), (5,)))
-    return View(obs, state, np.ones((*shape, N, A), bool), np.ones((*shape, N), bool))
+def random_views(rng, *shape: int) -> Observation:
+    agents_view, state = (
+        rng.normal(size=(*shape, *rest)).astype(np.float32) for rest in ((N, 4), (5,))
+    )
+    return Observation(
+        agents_view, state, np.ones((*shape, N, A), bool), np.ones((*shape, N), bool)
+    )
 
 
 def padded_episodes(rng) -> tuple[Batch, np.ndarray]:
-    """Three whole episodes: one ends in a terminal after 3 of 6 steps, one times out, one ends in a terminal at the last step.
+    """Three whole episodes: one ends in a terminal after 3 of 6 steps, one times out, one ends in a
+    terminal at the last step.
 
     Also the specification's valid mask m, [T + 1, B].
     """
-    views = random_views(rng, T + 1, B)
+    observations = random_views(rng, T + 1, B)
     valid = np.ones((T, B), bool)
     valid[3:, 0] = False
     terminated, truncated = np.zeros((T, B), bool), np.zeros((T, B), bool)
     terminated[2, 0] = terminated[5, 2] = truncated[5, 1] = True
-    # Section 1 of the specification: filled up to and with the final observation, cut after a terminal.
+    # Section 1 of the specification: filled up to and with the final observation, cut after a
+    # terminal.
     filled = np.ones((T + 1, B))
     filled[4:, 0] = 0
     mask = filled * np.concatenate([np.ones((1, B)), 1 - terminated])
     batch = Batch(
-        view=jax.tree.map(lambda leaf: leaf[:-1], views),
-        next_view=jax.tree.map(lambda leaf: leaf[1:], views),
+        observation=jax.tree.map(lambda leaf: leaf[:-1], observations),
+        next_observation=jax.tree.map(lambda leaf: leaf[1:], observations),
         action=rng.integers(0, A, (T, B, N)),
         log_prob=np.full((T, B, N), -np.log(A), np.float32),
         reward=rng.normal(size=(T, B, N)).astype(np.float32),
         terminated=terminated,
         truncated=truncated,
         valid=valid,
-        starts=np.arange(T)[:, None] + np.zeros((T, B)) == 0,
-        memory=np.zeros((B, N, 0), np.float32),
+        is_first=np.arange(T)[:, None] + np.zeros((T, B)) == 0,
+        hidden_state=np.zeros((B, N, 0), np.float32),
         extras={},
     )
     return batch, mask
 
 
 def window(rng, ending: str) -> Batch:
-    """A window in which one episode ends after step 2 and another begins; its first view is not the successor of step 2."""
+    """A window in which one episode ends after step 2 and another begins; its first view is not the
+    successor of step 2."""
     batch, _ = padded_episodes(rng)
     batch = batch._replace(
         valid=np.ones((T, B), bool),
         terminated=np.zeros((T, B), bool),
         truncated=np.zeros((T, B), bool),
-        next_view=random_views(rng, T, B),
+        next_observation=random_views(rng, T, B),
     )
     getattr(batch, ending)[2] = True
-    batch.starts[3] = True
+    batch.is_first[3] = True
     return batch
 
 
@@ -91,8 +107,11 @@ def test_advantages_and_targets_are_those_of_the_specification_in_its_own_notati
     found = samples(state, batch)
     value = np.concatenate(
         [
-            ppo.value(state.params["critic"], view)[part]
-            for view, part in ((batch.view, slice(None)), (batch.next_view, slice(-1, None)))
+            ppo.value(state.params["critic"], observation)[part]
+            for observation, part in (
+                (batch.observation, slice(None)),
+                (batch.next_observation, slice(-1, None)),
+            )
         ]
     )
     expected, tail = np.zeros((T, B, N)), np.zeros((B, N))
@@ -102,14 +121,16 @@ def test_advantages_and_targets_are_those_of_the_specification_in_its_own_notati
     np.testing.assert_array_equal(found.mask, np.broadcast_to(m[:T, :, None] == 1, (T, B, N)))
     counted = np.asarray(found.mask)
     np.testing.assert_allclose(np.asarray(found.advantage)[counted], expected[counted], atol=1e-5)
-    np.testing.assert_allclose(np.asarray(found.target)[counted], (expected + value[:T])[counted], atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(found.target)[counted], (expected + value[:T])[counted], atol=1e-5
+    )
 
 
 def test_nothing_is_bootstrapped_through_a_terminal():
     batch = window(np.random.default_rng(0), "terminated")
     state, samples, _ = jitted(learner())
     before = samples(state, batch).advantage
-    batch.next_view.obs[2] += 3.0
+    batch.next_observation.agents_view[2] += 3.0
     np.testing.assert_array_equal(samples(state, batch).advantage, before)
 
 
@@ -118,8 +139,13 @@ def test_a_time_out_is_bootstrapped_from_the_view_before_the_reset():
     ppo = learner()
     state, samples, _ = jitted(ppo)
     found = np.asarray(samples(state, batch).advantage)
-    value, following = (np.asarray(ppo.value(state.params["critic"], view)) for view in (batch.view, batch.next_view))
-    np.testing.assert_allclose(found[2], batch.reward[2] + GAMMA * following[2] - value[2], atol=1e-5)
+    value, following = (
+        np.asarray(ppo.value(state.params["critic"], observation))
+        for observation in (batch.observation, batch.next_observation)
+    )
+    np.testing.assert_allclose(
+        found[2], batch.reward[2] + GAMMA * following[2] - value[2], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("ending", ["terminated", "truncated"])
@@ -130,42 +156,54 @@ def test_the_next_episode_of_a_window_does_not_reach_back(ending, credit):
     state, samples, _ = jitted(learner(credit=credit))
     before = np.asarray(samples(state, batch, graph).advantage)
     batch.reward[3:] += 10.0
-    batch.view.obs[3:] += 3.0
+    batch.observation.agents_view[3:] += 3.0
     after = np.asarray(samples(state, batch, graph).advantage)
     np.testing.assert_array_equal(after[:3], before[:3])
     assert not np.allclose(after[3:], before[3:])
 
 
-@pytest.mark.parametrize("options", [{}, {"network": "gru"}, {"normalise_advantage": True, "standardise_reward": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"network": "gru"}, {"normalise_advantage": True, "standardise_reward": True}]
+)
 def test_what_stands_after_the_end_of_an_episode_changes_nothing(options):
     batch, _ = padded_episodes(np.random.default_rng(0))
     ppo = learner(**options)
-    batch = batch._replace(memory=np.asarray(ppo.policy.memory(B)))
+    batch = batch._replace(hidden_state=np.asarray(ppo.policy.init_hidden_state(B)))
     state, _, learn = jitted(ppo)
     before, metrics = learn(state, batch, None, jax.random.key(1))
     padding = ~batch.valid
-    for array in (batch.view.obs, batch.view.state, batch.reward, batch.log_prob):
+    for array in (
+        batch.observation.agents_view,
+        batch.observation.global_state,
+        batch.reward,
+        batch.log_prob,
+    ):
         array[padding] += 1.5
-    batch.next_view.obs[padding] -= 2.0
+    batch.next_observation.agents_view[padding] -= 2.0
     batch.action[padding] = 0
     after, metrics_after = learn(state, batch, None, jax.random.key(1))
-    for new, old in zip(jax.tree.leaves((after, metrics_after)), jax.tree.leaves((before, metrics)), strict=True):
+    for new, old in zip(
+        jax.tree.leaves((after, metrics_after)), jax.tree.leaves((before, metrics)), strict=True
+    ):
         np.testing.assert_allclose(new, old, atol=1e-6)
 
 
 @pytest.mark.parametrize("mask_dead", [True, False])
 def test_dead_agents_are_left_out_of_the_losses_if_asked(mask_dead):
     batch, _ = padded_episodes(np.random.default_rng(0))
-    batch.view.alive[2:, 1, 0] = False
-    dead = batch.valid[..., None] & ~batch.view.alive
+    batch.observation.alive[2:, 1, 0] = False
+    dead = batch.valid[..., None] & ~batch.observation.alive
     ppo = learner(mask_dead=mask_dead)
     state, samples, _ = jitted(ppo)
     found = samples(state, batch)
     assert np.asarray(found.mask)[dead].any() != mask_dead
-    gradient = jax.grad(ppo.loss, has_aux=True)(state.params, batch.memory, found)[0]
+    gradient = jax.grad(ppo.loss, has_aux=True)(state.params, batch.hidden_state, found)[0]
     other = found._replace(advantage=found.advantage + 7.0 * dead, target=found.target - 7.0 * dead)
-    changed = jax.grad(ppo.loss, has_aux=True)(state.params, batch.memory, other)[0]
-    same = [np.allclose(new, old, atol=1e-7) for new, old in zip(*map(jax.tree.leaves, (changed, gradient)), strict=True)]
+    changed = jax.grad(ppo.loss, has_aux=True)(state.params, batch.hidden_state, other)[0]
+    same = [
+        np.allclose(new, old, atol=1e-7)
+        for new, old in zip(*map(jax.tree.leaves, (changed, gradient)), strict=True)
+    ]
     assert all(same) == mask_dead
 
 
@@ -174,10 +212,16 @@ def test_a_complete_graph_has_the_gradient_of_everybodys_advantage_summed():
     ppo = learner(credit="graph", weighted=False)
     state, samples, _ = jitted(ppo)
     found = samples(state, batch, np.ones((T, B, N, N), bool))
-    value, following = (ppo.value(state.params["critic"], view) for view in (batch.view, batch.next_view))
+    value, following = (
+        ppo.value(state.params["critic"], observation)
+        for observation in (batch.observation, batch.next_observation)
+    )
     own = gae(batch.reward, value, following, batch.bootstrap, batch.continues, GAMMA, LAMBDA)
     summed = found._replace(advantage=jnp.broadcast_to(own.sum(axis=-1, keepdims=True), own.shape))
-    gradients = [jax.grad(ppo.loss, has_aux=True)(state.params, batch.memory, part)[0] for part in (found, summed)]
+    gradients = [
+        jax.grad(ppo.loss, has_aux=True)(state.params, batch.hidden_state, part)[0]
+        for part in (found, summed)
+    ]
     for by_graph, by_sum in zip(*map(jax.tree.leaves, gradients), strict=True):
         np.testing.assert_allclose(by_graph, by_sum, atol=1e-6)
     # The graph decides whose advantage counts, never what a critic is to predict.
@@ -192,7 +236,9 @@ def test_edges_of_less_strength_lie_between_no_edges_and_whole_ones():
         state, samples, _ = jitted(learner(credit="graph", weighted=False, **options))
         return np.asarray(samples(state, batch, graph).advantage)
 
-    none, half, nearly, whole = (advantage(edge_strength=strength) for strength in (0.0, 0.5, 1 - 1e-6, 1.0))
+    none, half, nearly, whole = (
+        advantage(edge_strength=strength) for strength in (0.0, 0.5, 1 - 1e-6, 1.0)
+    )
     state, samples, _ = jitted(learner())
     np.testing.assert_allclose(none, samples(state, batch).advantage, atol=1e-5)
     np.testing.assert_allclose(nearly, whole, atol=1e-4)
@@ -211,7 +257,8 @@ def test_others_rewards_fade_with_the_steps_that_pass_and_ones_own_do_not():
     own, cross = parts()
     faded_own, faded = parts(fade=0.5)
     np.testing.assert_allclose(faded_own, own, atol=1e-6)
-    # Everybody meets everybody at once: what the other adds is its GAE, with less of lambda where it fades.
+    # Everybody meets everybody at once: what the other adds is its GAE, with less of lambda where
+    # it fades.
     shorter = parts(lambda_=LAMBDA / 2)[0]
     np.testing.assert_allclose(cross, own[..., ::-1], atol=1e-5)
     np.testing.assert_allclose(faded, shorter[..., ::-1], atol=1e-5)
@@ -220,21 +267,30 @@ def test_others_rewards_fade_with_the_steps_that_pass_and_ones_own_do_not():
 def test_global_credit_pays_the_sum_to_everybody():
     batch, _ = padded_episodes(np.random.default_rng(0))
     state, samples, _ = jitted(learner(credit="global"))
-    shared = batch._replace(reward=np.broadcast_to(batch.reward.sum(axis=-1, keepdims=True), batch.reward.shape).copy())
+    shared = batch._replace(
+        reward=np.broadcast_to(batch.reward.sum(axis=-1, keepdims=True), batch.reward.shape).copy()
+    )
     local_state, local_samples, _ = jitted(learner())
-    np.testing.assert_allclose(samples(state, batch).advantage, local_samples(local_state, shared).advantage, atol=1e-5)
+    np.testing.assert_allclose(
+        samples(state, batch).advantage, local_samples(local_state, shared).advantage, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("credit", ["local", "global", "graph"])
 def test_rewards_are_standardised_per_agent_of_the_sum_or_over_all(credit):
     batch, _ = padded_episodes(np.random.default_rng(0))
-    batch = batch._replace(reward=batch.reward * np.float32([1.0, 10.0]) + np.float32([0.0, 5.0]), valid=np.ones((T, B), bool))
+    batch = batch._replace(
+        reward=batch.reward * np.float32([1.0, 10.0]) + np.float32([0.0, 5.0]),
+        valid=np.ones((T, B), bool),
+    )
     ppo = learner(credit=credit, standardise_reward=True)
     reward, statistics = ppo.standardised_reward(ppo.init(jax.random.key(0)).statistics, batch)
     seen = batch.reward.sum(axis=-1) if credit == "global" else batch.reward
     axes = (0, 1) if credit == "local" else None
     expected = (seen - seen.mean(axis=axes)) / seen.std(axis=axes)
-    expected = np.broadcast_to(expected[..., None], reward.shape) if credit == "global" else expected
+    expected = (
+        np.broadcast_to(expected[..., None], reward.shape) if credit == "global" else expected
+    )
     assert statistics.mean.shape == ((N,) if credit == "local" else ())
     np.testing.assert_allclose(reward, expected, atol=2e-3)
 
@@ -245,21 +301,25 @@ def test_advantages_are_normalised_over_all_that_counts_with_one_degree_of_freed
     plain = np.asarray(jitted(learner())[1](state, batch).advantage)
     counted = np.broadcast_to(batch.valid[..., None], plain.shape)
     expected = (plain - plain[counted].mean()) / (plain[counted].std(ddof=1) + 1e-8)
-    np.testing.assert_allclose(np.asarray(samples(state, batch).advantage)[counted], expected[counted], atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(samples(state, batch).advantage)[counted], expected[counted], atol=1e-5
+    )
 
 
 def test_minibatches_deal_out_every_environment_once_per_epoch():
     epochs, parts, n_envs = 3, 2, 4
     ppo = learner(epochs=epochs, minibatches=parts, network="gru")
     mark = jnp.broadcast_to(jnp.arange(n_envs)[:, None], (T, n_envs, N))
-    views = jax.tree.map(jnp.asarray, random_views(np.random.default_rng(0), T, n_envs))
-    samples = Samples(views, mark, mark, mark[..., 0], mark, mark, mark >= 0, mark)
-    memory, dealt = ppo._minibatches(jax.random.key(0), jnp.broadcast_to(mark[0][..., None], (n_envs, N, 8)), samples)
-    assert dealt.view.obs.shape == (epochs * parts, T, n_envs // parts, N, 4)
+    observations = jax.tree.map(jnp.asarray, random_views(np.random.default_rng(0), T, n_envs))
+    samples = Samples(observations, mark, mark, mark[..., 0], mark, mark, mark >= 0, mark)
+    hidden_state, dealt = ppo._minibatches(
+        jax.random.key(0), jnp.broadcast_to(mark[0][..., None], (n_envs, N, 8)), samples
+    )
+    assert dealt.observation.agents_view.shape == (epochs * parts, T, n_envs // parts, N, 4)
     for epoch in np.split(np.asarray(dealt.advantage), epochs):
         np.testing.assert_array_equal(np.sort(epoch[:, 0, :, 0].ravel()), np.arange(n_envs))
     # The memory goes with its environment.
-    np.testing.assert_array_equal(memory[..., 0], dealt.advantage[:, 0])
+    np.testing.assert_array_equal(hidden_state[..., 0], dealt.advantage[:, 0])
 
 
 def test_one_iteration_is_four_full_batch_steps_of_adam():
@@ -268,16 +328,22 @@ def test_one_iteration_is_four_full_batch_steps_of_adam():
     after, _ = learn(state, batch, None, jax.random.key(0))
     ppo, found = learner(), samples(state, batch)
     for name in ("actor", "critic"):
-        optimiser = optax.chain(optax.clip_by_global_norm(10.0), optax.adam(5e-4, b1=0.9, b2=0.999, eps=1e-8))
+        optimiser = optax.chain(
+            optax.clip_by_global_norm(10.0), optax.adam(5e-4, b1=0.9, b2=0.999, eps=1e-8)
+        )
         params = dict(state.params)
         moments = optimiser.init(params[name])
         for _ in range(4):
             gradient = jax.grad(
-                lambda part, name=name, params=params: ppo.loss({**params, name: part}, batch.memory, found)[0]
+                lambda part, name=name, params=params: ppo.loss(
+                    {**params, name: part}, batch.hidden_state, found
+                )[0]
             )(params[name])
             change, moments = optimiser.update(gradient, moments)
             params[name] = optax.apply_updates(params[name], change)
-        for new, expected in zip(*map(jax.tree.leaves, (after.params[name], params[name])), strict=True):
+        for new, expected in zip(
+            *map(jax.tree.leaves, (after.params[name], params[name])), strict=True
+        ):
             np.testing.assert_allclose(new, expected, atol=1e-5)
 
 
@@ -285,11 +351,18 @@ def test_one_iteration_is_four_full_batch_steps_of_adam():
 def test_unavailable_actions_are_never_taken(greedy):
     ppo, n_envs = learner(), 2000
     state, _, _ = jitted(ppo)
-    view = random_views(np.random.default_rng(0), n_envs)
-    view.avail[:, 0, 1] = view.avail[:, 1, :2] = False
+    observation = random_views(np.random.default_rng(0), n_envs)
+    observation.action_mask[:, 0, 1] = observation.action_mask[:, 1, :2] = False
     act = jax.jit(ppo.act, static_argnames="greedy")
-    action, _, _ = act(state.params, jax.random.key(0), view, ppo.policy.memory(n_envs), np.ones(n_envs, bool), greedy=greedy)
-    assert np.take_along_axis(view.avail, np.asarray(action)[..., None], axis=-1).all()
+    action, _, _ = act(
+        state.params,
+        jax.random.key(0),
+        observation,
+        ppo.policy.init_hidden_state(n_envs),
+        np.ones(n_envs, bool),
+        greedy=greedy,
+    )
+    assert np.take_along_axis(observation.action_mask, np.asarray(action)[..., None], axis=-1).all()
     if not greedy:
         np.testing.assert_array_equal(np.unique(action[:, 0]), [0, 2])
 
@@ -300,36 +373,50 @@ def test_the_learner_finds_the_log_probabilities_that_were_recorded_in_play(netw
     ppo = PPO(PPOConfig(credit="local", hidden=8, network=network), env.spec)
 
     @jax.jit
-    def play(key):
+    def rollout_state(key):
         init_key, start_key, first_key, play_key = jax.random.split(key, 4)
         params = ppo.init(init_key).params
         act = lambda *inputs: ppo.act(params, *inputs)  # noqa: E731
-        start = start_play(env, start_key, ppo.policy.memory(B), B)
+        start = reset_envs(env, start_key, ppo.policy.init_hidden_state(B), B)
         # The second window starts in the middle of episodes, with memories of them.
         middle = collect(env, act, start, first_key, 2, frozenset(), reset)[0] if reset else start
         batch = collect(env, act, middle, play_key, 9 if reset else 4, frozenset(), reset)[1]
-        return batch, ppo.policy.log_probs(params["actor"], batch.memory, batch.view, batch.starts)[1], params
+        return (
+            batch,
+            ppo.policy.log_probs(
+                params["actor"], batch.hidden_state, batch.observation, batch.is_first
+            )[1],
+            params,
+        )
 
-    batch, log_probs, params = play(jax.random.key(3))
-    taken = np.take_along_axis(np.asarray(log_probs), np.asarray(batch.action)[..., None], axis=-1)[..., 0]
-    np.testing.assert_allclose(taken, batch.log_prob, atol=1e-5)
+    batch, log_probs, params = rollout_state(jax.random.key(3))
+    batched_index = np.take_along_axis(
+        np.asarray(log_probs), np.asarray(batch.action)[..., None], axis=-1
+    )[..., 0]
+    np.testing.assert_allclose(batched_index, batch.log_prob, atol=1e-5)
     if reset:
         # A fresh memory at every start: the step alone gives the same.
-        starts = np.asarray(batch.starts)
-        assert starts[1:].any()
-        assert not starts.all(axis=0).any()
-        alone = jax.tree.map(lambda leaf: np.asarray(leaf)[starts][None], batch.view)
-        found = ppo.policy.log_probs(params["actor"], ppo.policy.memory(starts.sum()), alone, np.ones((1, starts.sum()), bool))[
-            1
-        ]
-        np.testing.assert_allclose(np.asarray(log_probs)[starts], found[0], atol=1e-5)
+        is_first = np.asarray(batch.is_first)
+        assert is_first[1:].any()
+        assert not is_first.all(axis=0).any()
+        alone = jax.tree.map(lambda leaf: np.asarray(leaf)[is_first][None], batch.observation)
+        found = ppo.policy.log_probs(
+            params["actor"],
+            ppo.policy.init_hidden_state(is_first.sum()),
+            alone,
+            np.ones((1, is_first.sum()), bool),
+        )[1]
+        np.testing.assert_allclose(np.asarray(log_probs)[is_first], found[0], atol=1e-5)
 
 
 def test_values_in_one_pass_are_those_of_views_and_successors():
     batch, _ = padded_episodes(np.random.default_rng(0))
     ppo = learner()
     critic = ppo.init(jax.random.key(0)).params["critic"]
-    last = jax.tree.map(lambda leaf: leaf[-1], batch.next_view)
-    separate, together = ppo.values(critic, batch), ppo.values(critic, batch._replace(last_view=last))
+    last = jax.tree.map(lambda leaf: leaf[-1], batch.next_observation)
+    separate, together = (
+        ppo.values(critic, batch),
+        ppo.values(critic, batch._replace(last_observation=last)),
+    )
     for apart, joint in zip(separate, together, strict=True):
         np.testing.assert_allclose(apart, joint, rtol=1e-5)

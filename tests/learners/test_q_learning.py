@@ -1,4 +1,5 @@
-"""The Q-learner on hand-made episodes: targets, padding, target networks, exploration; and games with known outcomes."""
+"""The Q-learner on hand-made episodes: targets, padding, target networks, exploration; and games
+with known outcomes."""
 
 from dataclasses import replace
 from functools import cache
@@ -9,10 +10,10 @@ import numpy as np
 import pytest
 
 from dgmarl import api
-from dgmarl.envs.base import EnvSpec, View
+from dgmarl.envs.base import EnvSpec, Observation
 from dgmarl.learners.q_learning import QConfig, QLearner
 from dgmarl.learners.replay import Episodes, add, sample
-from dgmarl.rollout import collect, start_play
+from dgmarl.rollout import collect, reset_envs
 from tests.tiny import Gift
 
 T, B, N, A, D = 6, 3, 2, 3, 5
@@ -23,13 +24,19 @@ MIXED = {"mixer": "qmix", "credit": "global", "mixer_embedding": 4, "mixer_hidde
 
 @cache
 def learner(n_envs: int = 4, **options) -> QLearner:
-    return QLearner(QConfig(**{"hidden": 8, "gamma": GAMMA, "batch_size": B, "buffer_size": 8, **options}), SPEC, n_envs)
+    return QLearner(
+        QConfig(**{"hidden": 8, "gamma": GAMMA, "batch_size": B, "buffer_size": 8, **options}),
+        SPEC,
+        n_envs,
+    )
 
 
 @cache
 def jitted(q: QLearner):
     """State at the start, and one gradient step, compiled once."""
-    return jax.jit(q.init)(jax.random.key(0)), jax.jit(lambda state, played, count: q.updates(state, alone(played), count))
+    return jax.jit(q.init)(jax.random.key(0)), jax.jit(
+        lambda state, played, count: q.updates(state, alone(played), count)
+    )
 
 
 def alone(played: Episodes) -> Episodes:
@@ -38,16 +45,17 @@ def alone(played: Episodes) -> Episodes:
 
 
 def episodes(n_rewards: int = N) -> Episodes:
-    """Three episodes: one ends in a terminal after 3 of 6 steps, one times out, one ends in a terminal at the last step."""
+    """Three episodes: one ends in a terminal after 3 of 6 steps, one times out, one ends in a
+    terminal at the last step."""
     rng = np.random.default_rng(0)
     length = np.array([3, T, T])
     reward = rng.normal(size=(T, B, n_rewards)).astype(np.float32)
     reward[np.arange(T)[:, None] >= length] = 0
-    avail = rng.random((T + 1, B, N, A)) < 0.7
-    avail[..., 0] = True
+    action_mask = rng.random((T + 1, B, N, A)) < 0.7
+    action_mask[..., 0] = True
     return Episodes(
-        obs=rng.normal(size=(T + 1, B, N, 4)).astype(np.float32),
-        avail=avail,
+        agents_view=rng.normal(size=(T + 1, B, N, 4)).astype(np.float32),
+        action_mask=action_mask,
         state=rng.normal(size=(T + 1, B, D)).astype(np.float32),
         action=rng.integers(0, A, (T, B, N)).astype(np.int8),
         reward=reward,
@@ -94,14 +102,18 @@ def test_td_lambda_is_the_weighted_sum_of_n_step_returns():
                 returns.append(rewards + (0 if over else GAMMA**n * x[t + n, b]))
             weights = [(1 - lambda_) * lambda_**k for k in range(len(returns))]
             weights[-1] = lambda_ ** (len(returns) - 1)
-            np.testing.assert_allclose(found[t, b], sum(w * g for w, g in zip(weights, returns, strict=True)), atol=1e-5)
+            np.testing.assert_allclose(
+                found[t, b], sum(w * g for w, g in zip(weights, returns, strict=True)), atol=1e-5
+            )
 
 
 def test_lambda_0_takes_one_step_and_looks_no_further():
     played, x = episodes(), np.random.default_rng(1).normal(size=(T + 1, B, N)).astype(np.float32)
     _, terminal = masks(played)
     found = learner().targets(played.reward, x[1:], played)
-    np.testing.assert_allclose(found, played.reward + GAMMA * x[1:] * (1 - terminal)[..., None], atol=1e-5)
+    np.testing.assert_allclose(
+        found, played.reward + GAMMA * x[1:] * (1 - terminal)[..., None], atol=1e-5
+    )
     nearly = learner(lambda_=1e-6).targets(played.reward, x[1:], played)
     counted = np.arange(T)[:, None] < played.length
     np.testing.assert_allclose(np.asarray(nearly)[counted], np.asarray(found)[counted], atol=1e-4)
@@ -112,12 +124,14 @@ def test_the_online_network_chooses_and_the_target_network_values():
     q, played = learner(), episodes()
     params, target = (jax.jit(q.init)(jax.random.key(k)).params for k in (0, 1))
     values, old = (np.asarray(q.values(p, played)) for p in (params, target))
-    chosen = np.where(played.avail, values, -np.inf).argmax(axis=-1)
+    chosen = np.where(played.action_mask, values, -np.inf).argmax(axis=-1)
     following = np.take_along_axis(old, chosen[..., None], axis=-1)[..., 0]
-    assert (chosen != np.where(played.avail, old, -np.inf).argmax(axis=-1)).any()
+    assert (chosen != np.where(played.action_mask, old, -np.inf).argmax(axis=-1)).any()
     _, terminal = masks(played)
     y = played.reward + GAMMA * following[1:] * (1 - terminal)[..., None]
-    error = np.take_along_axis(values[:-1], played.action[..., None].astype(int), axis=-1)[..., 0] - y
+    error = (
+        np.take_along_axis(values[:-1], played.action[..., None].astype(int), axis=-1)[..., 0] - y
+    )
     counted = np.arange(T)[:, None] < played.length
     loss, metrics = jax.jit(q.loss)((params, target), played, played.reward)
     np.testing.assert_allclose(loss, (error[counted] ** 2).mean(), rtol=1e-5)
@@ -126,34 +140,39 @@ def test_the_online_network_chooses_and_the_target_network_values():
     np.testing.assert_allclose(halved, loss / 2, rtol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"network": "gru", "last_action": True}, {**MIXED, "lambda_": 0.6}, {"credit": "global"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"network": "gru", "last_action": True}, {**MIXED, "lambda_": 0.6}, {"credit": "global"}],
+)
 def test_what_stands_after_the_end_of_an_episode_changes_nothing(options):
     q = learner(**options)
     played = episodes(n_rewards=1 if options.get("credit") == "global" else N)
     state, update = jitted(q)
     before = update(state, played, 3)
     after_end = np.arange(T + 1)[:, None] > played.length  # views after the final one
-    for array in (played.obs, played.state):
+    for array in (played.agents_view, played.state):
         array[after_end] += 1.5
-    played.avail[after_end] = True
+    played.action_mask[after_end] = True
     padding = np.arange(T)[:, None] >= played.length
     played.action[padding] = 0
     # Nothing is bootstrapped from the final view of an episode that was over.
-    for array in (played.obs, played.state):
+    for array in (played.agents_view, played.state):
         array[played.length[0], 0] += 3.0
         array[played.length[2], 2] += 3.0
     after = update(state, played, 3)
     for new, old in zip(*map(jax.tree.leaves, (after, before)), strict=True):
         np.testing.assert_allclose(new, old, atol=1e-6)
     # A time-out is: its final view counts.
-    played.obs[T, 1] += 3.0
+    played.agents_view[T, 1] += 3.0
     moved = update(state, played, 3)
     assert not np.allclose(moved[1]["target"], before[1]["target"], atol=1e-4)
 
 
 @pytest.mark.parametrize("padding", [True, False])
 @pytest.mark.parametrize("credit", ["local", "global"])
-def test_rewards_are_standardised_with_padding_up_to_the_longest_episode_or_without(padding, credit):
+def test_rewards_are_standardised_with_padding_up_to_the_longest_episode_or_without(
+    padding, credit
+):
     q = learner(credit=credit, standardise_padding=padding)
     played = episodes(n_rewards=N if credit == "local" else 1)
     played = played._replace(length=np.array([3, 5, 4]), reward=5 + played.reward)
@@ -184,16 +203,20 @@ def test_a_state_that_is_the_observations_need_not_be_kept():
     spec = EnvSpec("by hand", n_agents=N, n_actions=A, obs_size=4, state_size=4 * N, horizon=T)
     config = QConfig(**MIXED, hidden=8, batch_size=B, buffer_size=8)
     played, found = episodes(n_rewards=1), []
-    for state_is_obs, state in ((False, played.obs.reshape(T + 1, B, 4 * N)), (True, None)):
+    for state_is_obs, state in ((False, played.agents_view.reshape(T + 1, B, 4 * N)), (True, None)):
         q = QLearner(config, replace(spec, state_is_obs=state_is_obs), 4)
         assert (q.start_replay().episodes.state is None) == state_is_obs
         params = jax.jit(q.init)(jax.random.key(0)).params
-        found.append(jax.jit(q.loss)((params, params), played._replace(state=state), played.reward)[0])
+        found.append(
+            jax.jit(q.loss)((params, params), played._replace(state=state), played.reward)[0]
+        )
     np.testing.assert_array_equal(*found)
 
 
 def same(left, right) -> bool:
-    return all(np.allclose(new, old) for new, old in zip(*map(jax.tree.leaves, (left, right)), strict=True))
+    return all(
+        np.allclose(new, old) for new, old in zip(*map(jax.tree.leaves, (left, right)), strict=True)
+    )
 
 
 @pytest.mark.parametrize(("unit", "copies"), [("updates", [3, 6]), ("episodes", [2, 4, 6])])
@@ -222,52 +245,65 @@ def test_a_soft_target_moves_by_its_share_at_every_step():
 
 def test_epsilon_falls_along_a_line_and_stays():
     q = learner(epsilon_start=0.9, epsilon_end=0.1, epsilon_steps=1000)
-    np.testing.assert_allclose([q.epsilon(jnp.int32(step)) for step in (0, 250, 1000, 5000)], [0.9, 0.7, 0.1, 0.1], atol=1e-6)
+    np.testing.assert_allclose(
+        [q.epsilon(jnp.int32(step)) for step in (0, 250, 1000, 5000)],
+        [0.9, 0.7, 0.1, 0.1],
+        atol=1e-6,
+    )
 
 
-def views(*shape: int) -> View:
+def observations(*shape: int) -> Observation:
     rng = np.random.default_rng(0)
-    obs, state = (rng.normal(size=(*shape, *rest)).astype(np.float32) for rest in ((N, 4), (D,)))
-    return View(obs, state, np.ones((*shape, N, A), bool), np.ones((*shape, N), bool))
+    agents_view, state = (
+        rng.normal(size=(*shape, *rest)).astype(np.float32) for rest in ((N, 4), (D,))
+    )
+    return Observation(
+        agents_view, state, np.ones((*shape, N, A), bool), np.ones((*shape, N), bool)
+    )
 
 
 def test_random_actions_come_as_often_as_asked_and_only_available_ones_at_all():
     q, n_envs = learner(evaluation_epsilon=0.6), 4000
-    state, view = jitted(q)[0], views(n_envs)
-    view.avail[:, 1, 0] = False
+    state, observation = jitted(q)[0], observations(n_envs)
+    observation.action_mask[:, 1, 0] = False
     act = jax.jit(q.act, static_argnames="greedy")
 
-    def play(key: int, **options) -> np.ndarray:
-        inputs = (view, q.memory(n_envs), np.ones(n_envs, bool))
+    def rollout_state(key: int, **options) -> np.ndarray:
+        inputs = (observation, q.init_hidden_state(n_envs), np.ones(n_envs, bool))
         return np.asarray(act(state.params, jax.random.key(key), *inputs, **options)[0])
 
-    best = play(0, greedy=True)
-    np.testing.assert_array_equal(play(1, greedy=True), best)
-    np.testing.assert_array_equal(play(1, epsilon=0.0), best)
-    for epsilon, action in ((0.6, play(2)), (0.3, play(3, epsilon=0.3))):
+    best = rollout_state(0, greedy=True)
+    np.testing.assert_array_equal(rollout_state(1, greedy=True), best)
+    np.testing.assert_array_equal(rollout_state(1, epsilon=0.0), best)
+    for epsilon, action in ((0.6, rollout_state(2)), (0.3, rollout_state(3, epsilon=0.3))):
         # A random action is the best one by chance, too.
         other = (action != best).mean(axis=0)
         np.testing.assert_allclose(other, epsilon * np.array([2 / 3, 1 / 2]), atol=0.03)
         assert (action[:, 1] != 0).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"network": "gru", "last_action": True}, {"share_parameters": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"network": "gru", "last_action": True}, {"share_parameters": False}]
+)
 def test_the_learner_finds_the_values_by_which_was_played(options):
-    """Greedy play, kept and sampled: the actions taken are the best ones of the values computed in one pass."""
+    """Greedy play, kept and sampled: the actions taken are the best ones of the values computed in
+    one pass."""
     env = Gift(horizon=4, stop=0.3)
     q = QLearner(QConfig(hidden=8, batch_size=B, buffer_size=B, **options), env.spec, B)
 
     @jax.jit
-    def play(key):
+    def rollout_state(key):
         init_key, start_key, play_key = jax.random.split(key, 3)
         params = q.init(init_key).params
         act = lambda *inputs: q.act(params, *inputs, greedy=True)  # noqa: E731
-        start = start_play(env, start_key, q.memory(B), B)
+        start = reset_envs(env, start_key, q.init_hidden_state(B), B)
         batch = collect(env, act, start, play_key, 4, frozenset(), reset=False)[1]
-        kept = jax.tree.map(lambda leaf: leaf[0], sample(add(q.start_replay(), batch, jnp.bool_(True)), key, 1, B))
+        kept = jax.tree.map(
+            lambda leaf: leaf[0], sample(add(q.start_replay(), batch, jnp.bool_(True)), key, 1, B)
+        )
         return kept, q.values(params, kept)
 
-    kept, values = play(jax.random.key(2))
+    kept, values = rollout_state(jax.random.key(2))
     counted = np.arange(4)[:, None] < np.asarray(kept.length)
     best = np.asarray(values)[:-1].argmax(axis=-1)
     np.testing.assert_array_equal(best[counted], np.asarray(kept.action)[counted])
@@ -275,12 +311,17 @@ def test_the_learner_finds_the_values_by_which_was_played(options):
 
 def test_the_last_action_is_seen_and_forgotten_at_the_start_of_an_episode():
     q = learner(last_action=True)
-    state, view = jitted(q)[0], views(1)
-    memory = q.memory(1)
-    values = lambda action, starts: q.act(  # noqa: E731
-        state.params, jax.random.key(0), view, memory._replace(action=jnp.full((1, N), action)), np.array([starts]), True
+    state, observation = jitted(q)[0], observations(1)
+    hidden_state = q.init_hidden_state(1)
+    values = lambda action, is_first: q.act(  # noqa: E731
+        state.params,
+        jax.random.key(0),
+        observation,
+        hidden_state._replace(action=jnp.full((1, N), action)),
+        np.array([is_first]),
+        True,
     )
-    seen = lambda action: q._seen(jnp.asarray(view.obs), jnp.full((1, N), action))  # noqa: E731
+    seen = lambda action: q._seen(jnp.asarray(observation.agents_view), jnp.full((1, N), action))  # noqa: E731
     np.testing.assert_array_equal(seen(2)[..., 4:], np.broadcast_to([0, 0, 1], (1, N, A)))
     np.testing.assert_array_equal(seen(-1)[..., 4:], 0)
     np.testing.assert_array_equal(values(2, True)[0], values(-1, False)[0])
@@ -294,8 +335,10 @@ def test_there_are_as_many_gradient_steps_as_episodes_but_none_before_there_are_
 
         @jax.jit
         def iterate(state, replay, key, q=q):
-            start = start_play(env, key, q.memory(4), 4)
-            batch = collect(env, q.behaviour(state, jnp.int32(0)), start, key, 4, frozenset(), reset=False)[1]
+            start = reset_envs(env, key, q.init_hidden_state(4), 4)
+            batch = collect(
+                env, q.behaviour(state, jnp.int32(0)), start, key, 4, frozenset(), reset=False
+            )[1]
             replay = add(replay, batch, jnp.bool_(True))
             return *q.learn(state, replay, None, key), replay
 
@@ -323,7 +366,8 @@ GAMES = {
     "evaluation.episodes": 1,
     "evaluation.interval": 64_000,
 }
-"""Every joint action as often: what is learned is what can be represented, whatever play would have found."""
+"""Every joint action as often: what is learned is what can be represented, whatever play would have
+found."""
 
 
 @pytest.mark.parametrize(
@@ -339,6 +383,7 @@ GAMES = {
     ],
 )
 def test_matrix_games_end_as_is_known(game, method, payoff, steps):
-    """A sum and a monotone mixture settle for the safe action where the best is ringed by penalties; QPLEX finds it."""
+    """A sum and a monotone mixture settle for the safe action where the best is ringed by
+    penalties; QPLEX finds it."""
     result = api.train(f"matrix/{game}", method, seeds=2, steps=steps, overrides=GAMES)
     np.testing.assert_array_equal(result.returns[:, -1, 0], payoff)

@@ -1,4 +1,5 @@
-"""Policies and critics: the original's initialisation, a GRU against plain NumPy, memory that ends with its episode."""
+"""Policies and critics: the original's initialisation, a GRU against plain NumPy, memory that ends
+with its episode."""
 
 from math import sqrt
 
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgmarl.envs.base import EnvSpec, View
+from dgmarl.envs.base import EnvSpec, Observation
 from dgmarl.nets.actor_critic import Policy, Value
 from dgmarl.nets.layers import GRU, Linear
 
@@ -16,17 +17,20 @@ HIDDEN = 8
 T, B = 6, 2
 
 
-def views(key, *shape: int) -> View:
+def observations(key, *shape: int) -> Observation:
     obs_key, state_key = jax.random.split(key)
-    obs = jax.random.normal(obs_key, (*shape, SPEC.n_agents, SPEC.obs_size))
+    agents_view = jax.random.normal(obs_key, (*shape, SPEC.n_agents, SPEC.obs_size))
     state = jax.random.normal(state_key, (*shape, SPEC.state_size))
-    avail = jnp.ones((*shape, SPEC.n_agents, SPEC.n_actions), bool)
-    return View(obs, state, avail, jnp.ones((*shape, SPEC.n_agents), bool))
+    action_mask = jnp.ones((*shape, SPEC.n_agents, SPEC.n_actions), bool)
+    return Observation(agents_view, state, action_mask, jnp.ones((*shape, SPEC.n_agents), bool))
 
 
 def leaves(params) -> dict[str, np.ndarray]:
     found = jax.tree_util.tree_leaves_with_path(params)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in found}
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf)
+        for path, leaf in found
+    }
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,9 @@ def leaves(params) -> dict[str, np.ndarray]:
         (GRU(64), (jnp.zeros((1, 64)), jnp.zeros((1, 1, 3)), jnp.zeros((1, 1), bool)), 64),
     ],
 )
-def test_everything_is_drawn_uniformly_within_one_over_the_root_of_the_fan_in(module, inputs, fan_in):
+def test_everything_is_drawn_uniformly_within_one_over_the_root_of_the_fan_in(
+    module, inputs, fan_in
+):
     bound = 1 / sqrt(fan_in)
     for name, leaf in leaves(module.init(jax.random.key(0), *inputs)).items():
         assert np.abs(leaf).max() <= bound, name
@@ -52,116 +58,147 @@ def test_who_one_is_enters_as_a_one_hot_beside_the_input():
     layer = Linear(HIDDEN, n_agents=3)
     x = jax.random.normal(jax.random.key(1), (4, 3, 5))
     params = layer.init(jax.random.key(0), x)
-    weight, bias, identity = (np.asarray(params["params"][name]) for name in ("weight", "bias", "identity"))
+    weight, bias, identity = (
+        np.asarray(params["params"][name]) for name in ("weight", "bias", "identity")
+    )
     wide = np.concatenate([x, np.broadcast_to(np.eye(3), (4, 3, 3))], axis=-1)
     expected = wide @ np.concatenate([weight, identity]) + bias
     np.testing.assert_allclose(layer.apply(params, x), expected, atol=1e-5)
 
 
-def gru_by_hand(params, memory, x, starts):
+def gru_by_hand(params, hidden_state, x, is_first):
     """One step at a time, gate by gate, as the specification writes it."""
-    W, b, U, c = (np.split(params["params"][name], 3, axis=-1) for name in ("weight", "bias", "recurrent", "offset"))
+    W, b, U, c = (
+        np.split(params["params"][name], 3, axis=-1)
+        for name in ("weight", "bias", "recurrent", "offset")
+    )
     outputs = []
     for t in range(len(x)):
-        h = np.where(starts[t][..., None], 0, memory)
+        h = np.where(is_first[t][..., None], 0, hidden_state)
         r, z = (1 / (1 + np.exp(-(x[t] @ W[k] + b[k] + h @ U[k] + c[k]))) for k in (0, 1))
         n = np.tanh(x[t] @ W[2] + b[2] + r * (h @ U[2] + c[2]))
-        memory = (1 - z) * n + z * h
-        outputs.append(memory)
-    return memory, np.stack(outputs)
+        hidden_state = (1 - z) * n + z * h
+        outputs.append(hidden_state)
+    return hidden_state, np.stack(outputs)
 
 
 @pytest.fixture(scope="module")
 def gru():
     keys = jax.random.split(jax.random.key(2), 3)
-    x, memory = jax.random.normal(keys[0], (T, B, 5)), jax.random.normal(keys[1], (B, HIDDEN))
-    starts = jnp.zeros((T, B), bool).at[3, 1].set(True)
+    x, hidden_state = jax.random.normal(keys[0], (T, B, 5)), jax.random.normal(keys[1], (B, HIDDEN))
+    is_first = jnp.zeros((T, B), bool).at[3, 1].set(True)
     layer = GRU(HIDDEN)
-    return layer, layer.init(keys[2], memory, x, starts), memory, x, starts
+    return layer, layer.init(keys[2], hidden_state, x, is_first), hidden_state, x, is_first
 
 
 def test_the_gru_is_that_of_the_specification(gru):
-    layer, params, memory, x, starts = gru
-    last, outputs = layer.apply(params, memory, x, starts)
+    layer, params, hidden_state, x, is_first = gru
+    last, outputs = layer.apply(params, hidden_state, x, is_first)
     expected_last, expected = gru_by_hand(
-        jax.tree.map(np.asarray, params), np.asarray(memory), np.asarray(x), np.asarray(starts)
+        jax.tree.map(np.asarray, params),
+        np.asarray(hidden_state),
+        np.asarray(x),
+        np.asarray(is_first),
     )
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
     np.testing.assert_allclose(last, expected_last, atol=1e-5)
 
 
 def test_both_biases_of_the_gru_matter(gru):
-    layer, params, memory, x, starts = gru
-    before = layer.apply(params, memory, x, starts)[1]
+    layer, params, hidden_state, x, is_first = gru
+    before = layer.apply(params, hidden_state, x, is_first)[1]
     for name in ("bias", "offset"):
         changed = {"params": {**params["params"], name: params["params"][name].at[-1].add(1.0)}}
-        assert not np.allclose(layer.apply(changed, memory, x, starts)[1], before)
+        assert not np.allclose(layer.apply(changed, hidden_state, x, is_first)[1], before)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("recurrent", [True, False])
 def test_a_sequence_at_once_is_the_same_as_step_by_step(recurrent, shared):
     policy = Policy(SPEC, HIDDEN, recurrent, shared)
-    params, view = policy.init(jax.random.key(0)), views(jax.random.key(1), T, B)
-    starts = jnp.zeros((T, B), bool).at[0].set(True).at[4, 0].set(True)
-    last, at_once = policy.log_probs(params, policy.memory(B), view, starts)
-    memory, single = policy.memory(B), []
+    params, observation = policy.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
+    is_first = jnp.zeros((T, B), bool).at[0].set(True).at[4, 0].set(True)
+    last, at_once = policy.log_probs(params, policy.init_hidden_state(B), observation, is_first)
+    hidden_state, single = policy.init_hidden_state(B), []
     for t in range(T):
-        memory, log_probs = policy.log_probs(
-            params, memory, jax.tree.map(lambda leaf, t=t: leaf[t : t + 1], view), starts[t : t + 1]
+        hidden_state, log_probs = policy.log_probs(
+            params,
+            hidden_state,
+            jax.tree.map(lambda leaf, t=t: leaf[t : t + 1], observation),
+            is_first[t : t + 1],
         )
         single.append(log_probs[0])
     np.testing.assert_allclose(at_once, np.stack(single), atol=1e-5)
-    np.testing.assert_allclose(last, memory, atol=1e-5)
+    np.testing.assert_allclose(last, hidden_state, atol=1e-5)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_memory_does_not_leak_into_the_next_episode_of_a_window(shared):
     policy = Policy(SPEC, HIDDEN, True, shared)
-    params, view = policy.init(jax.random.key(0)), views(jax.random.key(1), T, B)
-    starts = jnp.zeros((T, B), bool).at[3, 0].set(True)
-    before = policy.memory(B) + 1.0
-    _, whole = policy.log_probs(params, before, view, starts)
-    other = view._replace(obs=view.obs.at[:3].add(5.0))
-    _, changed = policy.log_probs(params, before - 3.0, other, starts)
-    # Environment 0 began anew at step 3: nothing from before is left. Environment 1 played on: it remembers.
+    params, observation = policy.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
+    is_first = jnp.zeros((T, B), bool).at[3, 0].set(True)
+    before = policy.init_hidden_state(B) + 1.0
+    _, whole = policy.log_probs(params, before, observation, is_first)
+    other = observation._replace(agents_view=observation.agents_view.at[:3].add(5.0))
+    _, changed = policy.log_probs(params, before - 3.0, other, is_first)
+    # Environment 0 began anew at step 3: nothing from before is left. Environment 1 played on: it
+    # remembers.
     np.testing.assert_array_equal(changed[3:, 0], whole[3:, 0])
     assert not np.allclose(changed[3:, 1], whole[3:, 1])
-    _, fresh = policy.log_probs(params, policy.memory(B), jax.tree.map(lambda leaf: leaf[3:], view), starts[3:])
+    _, fresh = policy.log_probs(
+        params,
+        policy.init_hidden_state(B),
+        jax.tree.map(lambda leaf: leaf[3:], observation),
+        is_first[3:],
+    )
     np.testing.assert_allclose(whole[3:, 0], fresh[:, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("recurrent", [True, False])
 def test_agents_share_one_set_of_parameters_or_have_their_own(recurrent):
-    view, starts = views(jax.random.key(1), T, B), jnp.zeros((T, B), bool)
+    observation, is_first = observations(jax.random.key(1), T, B), jnp.zeros((T, B), bool)
     shared, separate = (Policy(SPEC, HIDDEN, recurrent, share) for share in (True, False))
     assert all(
-        leaf.shape[0] != SPEC.n_agents or "identity" in name for name, leaf in leaves(shared.init(jax.random.key(0))).items()
+        leaf.shape[0] != SPEC.n_agents or "identity" in name
+        for name, leaf in leaves(shared.init(jax.random.key(0))).items()
     )
     params = separate.init(jax.random.key(0))
     for name, leaf in leaves(params).items():
         assert leaf.shape[0] == SPEC.n_agents, name
         assert not np.allclose(leaf[0], leaf[1]), name
-    before = separate.log_probs(params, separate.memory(B), view, starts)[1]
+    before = separate.log_probs(params, separate.init_hidden_state(B), observation, is_first)[1]
     changed = jax.tree.map(lambda leaf: leaf.at[1].add(0.3), params)
-    after = separate.log_probs(changed, separate.memory(B), view, starts)[1]
+    after = separate.log_probs(changed, separate.init_hidden_state(B), observation, is_first)[1]
     np.testing.assert_array_equal(np.delete(after, 1, axis=2), np.delete(before, 1, axis=2))
     assert not np.allclose(after[:, :, 1], before[:, :, 1])
 
 
 def test_an_agent_is_told_apart_by_its_identity_alone():
     policy = Policy(SPEC, HIDDEN, False, True)
-    view = views(jax.random.key(1), 1, 1)
-    same = view._replace(obs=jnp.broadcast_to(view.obs[:, :, :1], view.obs.shape))
-    _, log_probs = policy.log_probs(policy.init(jax.random.key(0)), policy.memory(1), same, jnp.ones((1, 1), bool))
+    observation = observations(jax.random.key(1), 1, 1)
+    same = observation._replace(
+        agents_view=jnp.broadcast_to(
+            observation.agents_view[:, :, :1], observation.agents_view.shape
+        )
+    )
+    _, log_probs = policy.log_probs(
+        policy.init(jax.random.key(0)), policy.init_hidden_state(1), same, jnp.ones((1, 1), bool)
+    )
     assert not np.allclose(log_probs[0, 0, 0], log_probs[0, 0, 1])
 
 
 def test_unavailable_actions_have_no_probability_and_the_others_all_of_it():
     policy = Policy(SPEC, HIDDEN, False, True)
-    view = views(jax.random.key(1), 1, 1)
-    view = view._replace(avail=view.avail.at[..., 0, :3].set(False))
-    _, log_probs = policy.log_probs(policy.init(jax.random.key(0)), policy.memory(1), view, jnp.ones((1, 1), bool))
+    observation = observations(jax.random.key(1), 1, 1)
+    observation = observation._replace(
+        action_mask=observation.action_mask.at[..., 0, :3].set(False)
+    )
+    _, log_probs = policy.log_probs(
+        policy.init(jax.random.key(0)),
+        policy.init_hidden_state(1),
+        observation,
+        jnp.ones((1, 1), bool),
+    )
     np.testing.assert_allclose(np.exp(log_probs[0, 0, 0]), [0, 0, 0, 1], atol=1e-6)
     np.testing.assert_allclose(np.exp(log_probs).sum(axis=-1), 1, atol=1e-5)
     assert np.isfinite(log_probs).all()
@@ -171,36 +208,48 @@ def test_unavailable_actions_have_no_probability_and_the_others_all_of_it():
 @pytest.mark.parametrize("kind", ["agent", "central", "central-heads"])
 def test_each_critic_answers_for_every_agent_from_what_it_may_see(kind, shared):
     value = Value(SPEC, HIDDEN, kind, shared)
-    params, view = value.init(jax.random.key(0)), views(jax.random.key(1), T, B)
-    answer = value(params, view)
+    params, observation = value.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
+    answer = value(params, observation)
     assert answer.shape == (T, B, SPEC.n_agents)
     assert not np.allclose(answer[..., 0], answer[..., 1])
-    by_obs = value(params, view._replace(obs=view.obs.at[:, :, 1].add(1.0)))
-    by_state = value(params, view._replace(state=view.state + 1.0))
-    moved = np.array([not np.allclose(by_obs[..., i], answer[..., i]) for i in range(SPEC.n_agents)])
+    by_obs = value(
+        params, observation._replace(agents_view=observation.agents_view.at[:, :, 1].add(1.0))
+    )
+    by_state = value(params, observation._replace(global_state=observation.global_state + 1.0))
+    moved = np.array(
+        [not np.allclose(by_obs[..., i], answer[..., i]) for i in range(SPEC.n_agents)]
+    )
     np.testing.assert_array_equal(moved, [False, kind == "agent", False])
     assert np.allclose(by_state, answer) == (kind == "agent")
 
 
 def test_the_written_gradient_of_the_gru_is_that_of_its_steps(gru):
-    layer, params, memory, x, starts = gru
+    layer, params, hidden_state, x, is_first = gru
     params = jax.tree.map(lambda leaf: 3 * leaf, params)  # far from where everything is linear
 
-    def by_steps(params, memory, x):
-        W, b, U, c = (jnp.split(params["params"][name], 3, axis=-1) for name in ("weight", "bias", "recurrent", "offset"))
+    def by_steps(params, hidden_state, x):
+        W, b, U, c = (
+            jnp.split(params["params"][name], 3, axis=-1)
+            for name in ("weight", "bias", "recurrent", "offset")
+        )
         outputs = []
         for t in range(T):
-            h = jnp.where(starts[t][..., None], 0, memory)
+            h = jnp.where(is_first[t][..., None], 0, hidden_state)
             r, z = (jax.nn.sigmoid(x[t] @ W[k] + b[k] + h @ U[k] + c[k]) for k in (0, 1))
             n = jnp.tanh(x[t] @ W[2] + b[2] + r * (h @ U[2] + c[2]))
-            memory = (1 - z) * n + z * h
-            outputs.append(memory)
+            hidden_state = (1 - z) * n + z * h
+            outputs.append(hidden_state)
         return jnp.stack(outputs)
 
     weight = jax.random.normal(jax.random.key(3), (T, B, HIDDEN))
     found, expected = (
-        jax.jit(jax.grad(lambda *inputs, run=run: (weight * run(*inputs)).sum(), argnums=(0, 1, 2)))(params, memory, x)
-        for run in (lambda params, memory, x: layer.apply(params, memory, x, starts)[1], by_steps)
+        jax.jit(
+            jax.grad(lambda *inputs, run=run: (weight * run(*inputs)).sum(), argnums=(0, 1, 2))
+        )(params, hidden_state, x)
+        for run in (
+            lambda params, hidden_state, x: layer.apply(params, hidden_state, x, is_first)[1],
+            by_steps,
+        )
     )
     for new, old in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert np.abs(old).max() > 0

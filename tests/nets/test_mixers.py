@@ -1,4 +1,5 @@
-"""Mixers: the formulas by hand, monotonicity, IGM by enumeration, and what each can and cannot represent."""
+"""Mixers: the formulas by hand, monotonicity, IGM by enumeration, and what each can and cannot
+represent."""
 
 from itertools import product
 
@@ -21,7 +22,9 @@ KINDS = ("vdn", "qmix", "qplex")
 def random_utilities(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Values [N, A] of single agents and a state, both large enough to bend what is bent."""
     rng = np.random.default_rng(seed)
-    return rng.normal(scale=3, size=(N, A)).astype(np.float32), rng.normal(scale=2, size=D).astype(np.float32)
+    return rng.normal(scale=3, size=(N, A)).astype(np.float32), rng.normal(scale=2, size=D).astype(
+        np.float32
+    )
 
 
 def fresh(mixer: Mixer, seed: int = 0):
@@ -40,7 +43,9 @@ def test_without_a_mixer_values_stay_as_they_are_and_vdn_sums_them():
     chosen = np.arange(6.0).reshape(2, 3)
     action = np.zeros((2, 3), int)
     np.testing.assert_array_equal(Mixer(SPEC, "none")({}, chosen, chosen, action, chosen), chosen)
-    np.testing.assert_array_equal(Mixer(SPEC, "vdn")({}, chosen, chosen, action, chosen), [[3], [12]])
+    np.testing.assert_array_equal(
+        Mixer(SPEC, "vdn")({}, chosen, chosen, action, chosen), [[3], [12]]
+    )
 
 
 def test_qmix_is_that_of_the_specification():
@@ -78,13 +83,20 @@ def test_qplex_is_that_of_the_specification():
     from_joint = linear(found["Linear_1"], np.concatenate([state, joint])).reshape(heads, width)
     of_action = 1 / (1 + np.exp(-second("_PerHead_3", from_joint)))
     weight = (key * of_agent * of_action).sum(axis=0)
-    q, v = (scale * values + offset for values in (utilities[np.arange(N), action], utilities.max(axis=1)))
+    q, v = (
+        scale * values + offset
+        for values in (utilities[np.arange(N), action], utilities.max(axis=1))
+    )
     expected = (v + weight * (q - v)).sum()
-    taken = utilities[np.arange(N), action]
+    batched_index = utilities[np.arange(N), action]
     mix = jax.jit(mixer.__call__)
-    np.testing.assert_allclose(mix(params, taken, utilities.max(axis=1), action, state), [expected], rtol=1e-4)
+    np.testing.assert_allclose(
+        mix(params, batched_index, utilities.max(axis=1), action, state), [expected], rtol=1e-4
+    )
     # Learning an agent's value goes through its weight alone: the advantage is held fixed.
-    gradient = jax.grad(lambda taken: mix(params, taken, utilities.max(axis=1), action, state)[0])(taken)
+    gradient = jax.grad(
+        lambda batched_index: mix(params, batched_index, utilities.max(axis=1), action, state)[0]
+    )(batched_index)
     np.testing.assert_allclose(gradient, scale, rtol=1e-4)
 
 
@@ -92,7 +104,9 @@ def test_qplex_is_that_of_the_specification():
 def test_the_team_value_never_falls_where_an_agents_value_rises(kind):
     mixer = Mixer(SPEC, kind, embedding=8, hidden=8)
     init = jax.jit(mixer.init)
-    mix = jax.jit(lambda params, q, state: mixer(params, q, q, jnp.zeros(q.shape, int), state)[:, 0])
+    mix = jax.jit(
+        lambda params, q, state: mixer(params, q, q, jnp.zeros(q.shape, int), state)[:, 0]
+    )
     for seed in range(20):
         params = init(jax.random.key(seed))
         rng = np.random.default_rng(seed)
@@ -113,13 +127,16 @@ def test_the_best_joint_action_is_that_of_the_best_single_actions(kind):
         utilities, state = random_utilities(seed)
         chosen = utilities[np.arange(N), JOINT]
         best = np.broadcast_to(utilities.max(axis=1), chosen.shape)
-        mixed = values(init(jax.random.key(seed)), (chosen, best), np.broadcast_to(state, (len(JOINT), D)))
+        mixed = values(
+            init(jax.random.key(seed)), (chosen, best), np.broadcast_to(state, (len(JOINT), D))
+        )
         found = JOINT[np.asarray(mixed)[:, 0].argmax()]
         np.testing.assert_array_equal(found, utilities.argmax(axis=1))
 
 
 def fitted(kind: str, game, best: tuple[int, int]) -> np.ndarray:
-    """The payoffs as a mixer represents them, fitted directly where single agents prefer `best`; the better of two fits."""
+    """The payoffs as a mixer represents them, fitted directly where single agents prefer `best`;
+    the better of two fits."""
     mixer = Mixer(game.spec, kind, heads=10)
     joint = np.array(list(product(range(3), repeat=2)))
     state, payoff = np.ones((9, 1), np.float32), game.payoff[0].ravel()
@@ -127,10 +144,15 @@ def fitted(kind: str, game, best: tuple[int, int]) -> np.ndarray:
     rule = optax.flatten(optax.adam(optax.cosine_decay_schedule(3e-3, 4000)))
 
     def represented(params):
-        # A sum and a monotone mixture may choose by how much other actions are worse; QPLEX weighs them itself.
-        utilities = params["level"] - (20.0 if kind == "qplex" else jax.nn.softplus(params["gap"])) * worse
+        # A sum and a monotone mixture may choose by how much other actions are worse; QPLEX weighs
+        # them itself.
+        utilities = (
+            params["level"] - (20.0 if kind == "qplex" else jax.nn.softplus(params["gap"])) * worse
+        )
         chosen = jnp.stack([utilities[i][joint[:, i]] for i in range(2)], axis=-1)
-        return mixer(params["mixer"], chosen, jnp.full(chosen.shape, params["level"]), joint, state)[:, 0]
+        return mixer(
+            params["mixer"], chosen, jnp.full(chosen.shape, params["level"]), joint, state
+        )[:, 0]
 
     def step(carry, _):
         params, moments = carry
@@ -155,18 +177,25 @@ def test_qplex_represents_games_that_no_sum_and_no_monotone_mixture_can(game, be
 
 
 def ends_of_penalty_50(decided: float, n_fits: int = 8) -> np.ndarray:
-    """Where greedy agents end after tables of values and QPLEX's mixer were fitted to all payoffs at once.
+    """Where greedy agents end after tables of values and QPLEX's mixer were fitted to all payoffs
+    at once.
 
     decided: by how much the agents at first prefer the optimum (0, 2).
     """
     game, joint = penalty(50), np.array(list(product(range(3), repeat=2)))
-    mixer, payoff, state = Mixer(game.spec, "qplex", heads=10), jnp.asarray(game.payoff[0]), np.ones((9, 1), np.float32)
+    mixer, payoff, state = (
+        Mixer(game.spec, "qplex", heads=10),
+        jnp.asarray(game.payoff[0]),
+        np.ones((9, 1), np.float32),
+    )
     rule = optax.adam(2e-3)
 
     def loss(params):
         chosen = jnp.stack([params["values"][i][joint[:, i]] for i in range(2)], axis=-1)
         best = jnp.broadcast_to(params["values"].max(axis=1), chosen.shape)
-        return ((mixer(params["mixer"], chosen, best, joint, state)[:, 0] - payoff.ravel()) ** 2).mean()
+        return (
+            (mixer(params["mixer"], chosen, best, joint, state)[:, 0] - payoff.ravel()) ** 2
+        ).mean()
 
     def step(carry, _):
         params, moments = carry
@@ -175,9 +204,13 @@ def ends_of_penalty_50(decided: float, n_fits: int = 8) -> np.ndarray:
 
     def fit(key):
         mixer_key, values_key = jax.random.split(key)
-        values = 0.1 * jax.random.normal(values_key, (2, 3)) + decided * jnp.eye(3)[jnp.array([0, 2])]
+        values = (
+            0.1 * jax.random.normal(values_key, (2, 3)) + decided * jnp.eye(3)[jnp.array([0, 2])]
+        )
         params = {"mixer": mixer.init(mixer_key), "values": values}
-        first, second = jax.lax.scan(step, (params, rule.init(params)), None, 3000)[0][0]["values"].argmax(axis=1)
+        first, second = jax.lax.scan(step, (params, rule.init(params)), None, 3000)[0][0][
+            "values"
+        ].argmax(axis=1)
         return payoff[first, second]
 
     return np.asarray(jax.jit(jax.vmap(fit))(jax.random.split(jax.random.key(0), n_fits)))
@@ -191,4 +224,6 @@ def test_qplex_keeps_one_of_two_equal_optima_but_seldom_decides_for_one():
 
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="agree in shape"):
-        Mixer(SPEC, "vdn")({}, jnp.zeros((2, N)), jnp.zeros(N), jnp.zeros((2, N), int), jnp.zeros((2, D)))
+        Mixer(SPEC, "vdn")(
+            {}, jnp.zeros((2, N)), jnp.zeros(N), jnp.zeros((2, N), int), jnp.zeros((2, D))
+        )

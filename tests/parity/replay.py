@@ -1,9 +1,10 @@
-"""Replay recordings of the original code and compare: `python tests/parity/replay.py lbf|smaclite|star-spread|gae FILE...`.
+"""Replay recordings of the original code and compare: `python tests/parity/replay.py
+lbf|smaclite|star-spread|gae FILE...`.
 
-Each recorded state is injected, the recorded action taken, and everything that follows compared. The last line is
-`<n> transitions, <m> mismatches`; the exit code is 1 if anything differs, 2 if a file cannot be read. A step that differs for
-a reason that was proved (SMAClite only, see `explain_smaclite.py`) is printed with it and counted in the line before the last.
-"""
+Each recorded state is injected, the recorded action taken, and everything that follows compared.
+The last line is `<n> transitions, <m> mismatches`; the exit code is 1 if anything differs, 2 if a
+file cannot be read. A step that differs for a reason that was proved (SMAClite only, see
+`explain_smaclite.py`) is printed with it and counted in the line before the last."""
 
 import importlib
 import os
@@ -16,7 +17,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 if platform.machine() in ("x86_64", "AMD64"):
-    # Without fused multiply-add, like the originals: SMAClite's discs rest in exact contact, where the last bit counts.
+    # Without fused multiply-add, like the originals: SMAClite's discs rest in exact contact, where
+    # the last bit counts.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX"
 
 KINDS = {
@@ -35,7 +37,9 @@ def read(path: Path) -> dict[str, np.ndarray]:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) < 2 or arguments[0] not in KINDS:
-        print(f"usage: python tests/parity/replay.py {{{'|'.join(KINDS)}}} FILE...", file=sys.stderr)
+        print(
+            f"usage: python tests/parity/replay.py {{{'|'.join(KINDS)}}} FILE...", file=sys.stderr
+        )
         return 2
     module, unit = KINDS[arguments[0]]
     replay = importlib.import_module(module).replay
@@ -45,7 +49,13 @@ def main(arguments: list[str]) -> int:
             recording = read(path)
             count, differences, *rest = replay(recording)
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            print(f"{path}: not a readable {arguments[0]} recording ({type(error).__name__}: {error})", file=sys.stderr)
+            print(
+                (
+                    f"{path}: not a readable {arguments[0]} recording ({type(error).__name__}: "
+                    f"{error})"
+                ),
+                file=sys.stderr,
+            )
             return 2
         print(f"{path.name}: {count} {unit}, {len(differences)} mismatches")
         for difference in differences[:5]:
@@ -53,7 +63,11 @@ def main(arguments: list[str]) -> int:
         explained = [line for lines in rest for line in lines]
         for line in explained:
             print(f"  explained: {line}")
-        total, mismatches, ties = total + count, mismatches + len(differences), ties + len(explained)
+        total, mismatches, ties = (
+            total + count,
+            mismatches + len(differences),
+            ties + len(explained),
+        )
     if ties:
         print(f"{ties} explained, {ties / total:.2%} of all {unit}")
     print(f"{total} {unit}, {mismatches} mismatches")

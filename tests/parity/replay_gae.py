@@ -1,8 +1,7 @@
 """Recorded advantages of the original code against `dgmarl.gae` and `dgmarl.graph_gae`.
 
-The original graph version sums at most 100 steps ahead; ours has no such cap, so longer windows are cut into one window of 100
-steps per start before they are compared.
-"""
+The original graph version sums at most 100 steps ahead; ours has no such cap, so longer windows are
+cut into one window of 100 steps per start before they are compared."""
 
 import json
 from itertools import count
@@ -28,10 +27,13 @@ def replay(recording: dict[str, np.ndarray]) -> tuple[int, list[str]]:
     return n_cases, differences
 
 
-def _compare(recording: dict[str, np.ndarray], case: str, gamma: float, lambda_: float) -> list[str]:
+def _compare(
+    recording: dict[str, np.ndarray], case: str, gamma: float, lambda_: float
+) -> list[str]:
     # Time first; the recorded mask is one value per step, repeated over agents.
     reward, values, mask, graph = (
-        np.swapaxes(recording[f"{case}_{name}"], 0, 1) for name in ("rewards", "values", "mask", "graph")
+        np.swapaxes(recording[f"{case}_{name}"], 0, 1)
+        for name in ("rewards", "values", "mask", "graph")
     )
     valid = mask[1:, :, 0].astype(bool)
     steps = [reward, values[:-1], values[1:], graph.astype(bool), valid, valid]

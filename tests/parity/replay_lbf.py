@@ -1,8 +1,9 @@
-"""Replay a recording of the original level-based foraging: `replay(arrays) -> (transitions, differences)`.
+"""Replay a recording of the original level-based foraging: `replay(arrays) -> (transitions,
+differences)`.
 
-Every recorded state is injected on its own, so one difference cannot hide or cause another. Foods are read off the recorded
-field; eaten ones of the episode keep their slot with level 0, as in our state.
-"""
+Every recorded state is injected on its own, so one difference cannot hide or cause another. Foods
+are read off the recorded field; eaten ones of the episode keep their slot with level 0, as in our
+state."""
 
 import json
 from dataclasses import replace
@@ -19,7 +20,8 @@ TOLERANCE = 1e-6
 
 
 def replay(recording: dict[str, np.ndarray]) -> tuple[int, list[str]]:
-    """Number of transitions compared, and one line per difference. The oracle graph is compared where it has no ties."""
+    """Number of transitions compared, and one line per difference. The oracle graph is compared
+    where it has no ties."""
     config = _config(recording)
     step, look = _compiled(config)
     length = recording["length"].astype(int)
@@ -29,7 +31,7 @@ def replay(recording: dict[str, np.ndarray]) -> tuple[int, list[str]]:
     states = _states(recording, config)
     before = jax.tree.map(lambda leaf: leaf[:, :-1], states)
 
-    after, view, outcome = step(before, recording["actions"].astype(np.int32))
+    after, observation, outcome = step(before, recording["actions"].astype(np.int32))
     seen = look(states)
     arbitrary = _ties(recording["player_pos"].astype(int), config)
     checks = [
@@ -38,11 +40,16 @@ def replay(recording: dict[str, np.ndarray]) -> tuple[int, list[str]]:
         ("reward", outcome.reward, recording["rewards"], happened),
         ("terminated", outcome.terminated, recording["terminated"], happened),
         ("truncated", outcome.truncated, recording["truncated"], happened),
-        ("observation after the step", view.obs, recording["obs"][:, 1:], happened),
+        ("observation after the step", observation.agents_view, recording["obs"][:, 1:], happened),
         ("observation", seen[0], recording["obs"], exists),
         ("valid actions", seen[1], recording["valid_actions"], exists),
         ("oracle graph", seen[2], recording["oracle_graph_k3"], exists[..., None] & ~arbitrary),
-        ("food total", states.food_total[:, 0], recording["food_spawned"], np.ones(len(length), bool)),
+        (
+            "food total",
+            states.food_total[:, 0],
+            recording["food_spawned"],
+            np.ones(len(length), bool),
+        ),
     ]
     return int(happened.sum()), [line for check in checks for line in _differences(*check)]
 
@@ -107,7 +114,8 @@ def _field(state: State, config: LBFConfig) -> jax.Array:
 
 
 def _ties(position: np.ndarray, config: LBFConfig) -> np.ndarray:
-    """Rows in which the original's partial sort chose at random: the last agent kept is as far away as the first left out."""
+    """Rows in which the original's partial sort chose at random: the last agent kept is as far away
+    as the first left out."""
     kept = min(3, config.n_players)
     distance = np.sort(np.abs(position[:, :, :, None] - position[:, :, None]).sum(-1), axis=-1)
     if kept == config.n_players:
@@ -122,4 +130,7 @@ def _differences(what: str, ours: object, recorded: np.ndarray, counts: np.ndarr
         raise ValueError(f"{what} has shape {recorded.shape} in the recording, {ours.shape} here")
     # A comparison that is false for NaN, so that NaN is a difference.
     equal = (np.abs(ours - recorded) <= TOLERANCE).reshape(*counts.shape, -1).all(-1)
-    return [f"{what} differs at [episode, step, agent] = {place.tolist()}" for place in np.argwhere(~equal & counts)]
+    return [
+        f"{what} differs at [episode, step, agent] = {place.tolist()}"
+        for place in np.argwhere(~equal & counts)
+    ]

@@ -1,10 +1,11 @@
-"""Collision avoidance one unit at a time, in the original's arithmetic: float32, and division as the product with an inverse.
+"""Collision avoidance one unit at a time, in the original's arithmetic: float32, and division as
+the product with an inverse.
 
-Slow and plain, the oracle for the vectorised one. It also knows two things that ours leaves open because they change nothing
-but rounding: the original cuts walls where the lines of other walls cross them, and who comes first among neighbours at exactly
-the same distance is decided there by the history of a search tree. The equations are those of van den Berg et al., "Reciprocal
-n-body collision avoidance", with the game's deviations, which `dgmarl.envs.smaclite.obstacles` names.
-"""
+Slow and plain, the oracle for the vectorised one. It also knows two things that ours leaves open
+because they change nothing but rounding: the original cuts walls where the lines of other walls
+cross them, and who comes first among neighbours at exactly the same distance is decided there by
+the history of a search tree. The equations are those of van den Berg et al., "Reciprocal n-body
+collision avoidance", with the game's deviations, which `dgmarl.envs.smaclite.obstacles` names."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -99,7 +100,10 @@ def edges_of(roster: Roster) -> list[Edge]:
     for x, y, width, height in rectangles(roster.walkable):
         corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
         directions = [(1, 0), (0, 1), (-1, 0), (0, -1)]
-        ring = [Edge(*(Vec(*map(np.float32, pair)) for pair in both)) for both in zip(corners, directions, strict=True)]
+        ring = [
+            Edge(*(Vec(*map(np.float32, pair)) for pair in both))
+            for both in zip(corners, directions, strict=True)
+        ]
         for edge, after in zip(ring, ring[1:] + ring[:1], strict=True):
             edge.following, after.previous = after, edge
         found += ring
@@ -161,20 +165,32 @@ def _walls(roster: Roster, cut_walls: bool) -> Node | list[Edge] | None:
     return cut(edges_of(roster)) if cut_walls else edges_of(roster)
 
 
-def velocities(roster: Roster, state, preferred: np.ndarray, cut_walls: bool, last_first: bool) -> np.ndarray:
-    """[U, 2] what every unit does. `last_first`: among neighbours at the same distance that with the highest index is first."""
-    vectors = ([Vec(*pair) for pair in np.asarray(part)] for part in (state.position, state.velocity, preferred))
+def velocities(
+    roster: Roster, state, preferred: np.ndarray, cut_walls: bool, last_first: bool
+) -> np.ndarray:
+    """[U, 2] what every unit does. `last_first`: among neighbours at the same distance that with
+    the highest index is first."""
+    vectors = (
+        [Vec(*pair) for pair in np.asarray(part)]
+        for part in (state.position, state.velocity, preferred)
+    )
     bodies = Bodies(*vectors, np.asarray(state.in_play))
-    taken = np.zeros((roster.n_units, 2), np.float32)
+    batched_index = np.zeros((roster.n_units, 2), np.float32)
     for unit in np.flatnonzero(bodies.in_play):
         if bodies.preferred[unit] == NOWHERE:
             continue
-        speed, me = np.float32(roster.speed[unit]), (bodies.position[unit], bodies.velocity[unit], roster.radius[unit])
+        speed, me = (
+            np.float32(roster.speed[unit]),
+            (bodies.position[unit], bodies.velocity[unit], roster.radius[unit]),
+        )
         walls = [] if roster.is_air[unit] else wall_lines(_walls(roster, cut_walls), *me, speed)
-        others = [_unit_line(roster, bodies, unit, other) for other in _neighbours(roster, bodies, unit, last_first)]
+        others = [
+            _unit_line(roster, bodies, unit, other)
+            for other in _neighbours(roster, bodies, unit, last_first)
+        ]
         best = solve(walls, others, bodies.preferred[unit], speed)
-        taken[unit] = best.x, best.y
-    return taken
+        batched_index[unit] = best.x, best.y
+    return batched_index
 
 
 def _neighbours(roster: Roster, bodies: Bodies, unit: int, last_first: bool) -> list[int]:
@@ -207,10 +223,18 @@ def _unit_line(roster: Roster, bodies: Bodies, unit: int, other: int) -> Line:
 
 def _leg(corner: Vec, radius: np.float32, side: int) -> Vec:
     squared = corner.dot(corner)
-    return (corner * np.sqrt(squared - radius * radius) + corner.left() * (np.float32(side) * radius)) / squared
+    return (
+        corner * np.sqrt(squared - radius * radius) + corner.left() * (np.float32(side) * radius)
+    ) / squared
 
 
-def wall_lines(walls: Node | list[Edge] | None, place: Vec, velocity: Vec, radius: np.float32, speed: np.float32) -> list[Line]:
+def wall_lines(
+    walls: Node | list[Edge] | None,
+    place: Vec,
+    velocity: Vec,
+    radius: np.float32,
+    speed: np.float32,
+) -> list[Line]:
     """Lines of the walls in reach, nearest first, less those that earlier ones take care of."""
     lines: list[Line] = []
     near: list[tuple[np.float32, Edge]] = []
@@ -218,7 +242,9 @@ def wall_lines(walls: Node | list[Edge] | None, place: Vec, velocity: Vec, radiu
     for _, edge in sorted(near, key=lambda pair: pair[0]):
         ends = [edge.point - place, edge.following.point - place]
         if any(
-            all((end - line.point).det(line.direction) - radius >= -EPSILON for end in ends)  # already kept clear of
+            all(
+                (end - line.point).det(line.direction) - radius >= -EPSILON for end in ends
+            )  # already kept clear of
             for line in lines
         ):
             continue
@@ -227,8 +253,11 @@ def wall_lines(walls: Node | list[Edge] | None, place: Vec, velocity: Vec, radiu
     return lines
 
 
-def _in_reach(walls: Node | list[Edge] | None, place: Vec, squared: np.float32, found: list) -> None:
-    """Edges that face a point and are nearer than the reach, in the order in which the original comes across them."""
+def _in_reach(
+    walls: Node | list[Edge] | None, place: Vec, squared: np.float32, found: list
+) -> None:
+    """Edges that face a point and are nearer than the reach, in the order in which the original
+    comes across them."""
     if isinstance(walls, list):
         for edge in walls:
             _add_edge(edge, place, squared, found)
@@ -269,11 +298,20 @@ def _wall_line(edge: Edge, place: Vec, velocity: Vec, radius: np.float32) -> Lin
     return _approach(first, last, a, b, velocity, radius)
 
 
-def _approach(first: Edge, last: Edge, a: Vec, b: Vec, velocity: Vec, radius: np.float32) -> Line | None:
-    """The line towards the wall between two corners that is not touched; seen at a slant they are one corner."""
+def _approach(
+    first: Edge, last: Edge, a: Vec, b: Vec, velocity: Vec, radius: np.float32
+) -> Line | None:
+    """The line towards the wall between two corners that is not touched; seen at a slant they are
+    one corner."""
     left, right = _leg(a, radius, 1), _leg(b, radius, -1)
-    foreign_left, foreign_right = left.det(-first.previous.direction) >= 0, right.det(last.direction) <= 0
-    left, right = -first.previous.direction if foreign_left else left, last.direction if foreign_right else right
+    foreign_left, foreign_right = (
+        left.det(-first.previous.direction) >= 0,
+        right.det(last.direction) <= 0,
+    )
+    left, right = (
+        -first.previous.direction if foreign_left else left,
+        last.direction if foreign_right else right,
+    )
     front, corner = b - a, first is last
     share = HALF if corner else (velocity - a).dot(front) / front.dot(front)
     along_left, along_right = (velocity - a).dot(left), (velocity - b).dot(right)
@@ -283,9 +321,15 @@ def _approach(first: Edge, last: Edge, a: Vec, b: Vec, velocity: Vec, radius: np
     if share > 1 and along_right < 0:
         outwards = (velocity - b).unit()
         return Line(b + outwards * radius, outwards.right())
-    gaps = [velocity - (a + front * share), velocity - (a + left * along_left), velocity - (b + right * along_right)]
+    gaps = [
+        velocity - (a + front * share),
+        velocity - (a + left * along_left),
+        velocity - (b + right * along_right),
+    ]
     off = [share < 0 or share > 1 or corner, along_left < 0, along_right < 0]
-    to_front, to_left, to_right = (INFINITY if out else gap.dot(gap) for gap, out in zip(gaps, off, strict=True))
+    to_front, to_left, to_right = (
+        INFINITY if out else gap.dot(gap) for gap, out in zip(gaps, off, strict=True)
+    )
     if to_front <= to_left and to_front <= to_right:
         point, direction, foreign = a, -first.direction, False
     elif to_left <= to_right:
@@ -296,7 +340,8 @@ def _approach(first: Edge, last: Edge, a: Vec, b: Vec, velocity: Vec, radius: np
 
 
 def solve(walls: list[Line], others: list[Line], wish: Vec, speed: np.float32) -> Vec:
-    """The velocity nearest to the wish that keeps to all lines, or the least violation of those of other units."""
+    """The velocity nearest to the wish that keeps to all lines, or the least violation of those of
+    other units."""
     start = wish.unit() * speed if wish.dot(wish) > speed * speed else wish
     lines = walls + others
     failed, best = _nearest(lines, start, wish, speed, farthest=False)
@@ -317,7 +362,9 @@ def _border(line: Line, other: Line) -> Line | None:
     """Where both are violated alike."""
     across = line.direction.det(other.direction)
     if abs(across) > EPSILON:
-        point = line.point + line.direction * (other.direction.det(line.point - other.point) / across)
+        point = line.point + line.direction * (
+            other.direction.det(line.point - other.point) / across
+        )
     elif line.direction.dot(other.direction) > 0:
         return None
     else:
@@ -325,7 +372,9 @@ def _border(line: Line, other: Line) -> Line | None:
     return Line(point, (other.direction - line.direction).unit())
 
 
-def _nearest(lines: list[Line], start: Vec, wish: Vec, speed: np.float32, farthest: bool) -> tuple[int, Vec]:
+def _nearest(
+    lines: list[Line], start: Vec, wish: Vec, speed: np.float32, farthest: bool
+) -> tuple[int, Vec]:
     """The first line that cannot be kept, and the optimum under those before it."""
     best = start
     for k, line in enumerate(lines):
@@ -337,19 +386,26 @@ def _nearest(lines: list[Line], start: Vec, wish: Vec, speed: np.float32, farthe
     return len(lines), best
 
 
-def _on_line(line: Line, before: list[Line], wish: Vec, speed: np.float32, farthest: bool) -> Vec | None:
+def _on_line(
+    line: Line, before: list[Line], wish: Vec, speed: np.float32, farthest: bool
+) -> Vec | None:
     middle = line.point.dot(line.direction)
     squared = middle * middle + speed * speed - line.point.dot(line.point)
     if squared < 0:
         return None
     low, high = -middle - np.sqrt(squared), -middle + np.sqrt(squared)
     for other in before:
-        across, room = line.direction.det(other.direction), other.direction.det(line.point - other.point)
+        across, room = (
+            line.direction.det(other.direction),
+            other.direction.det(line.point - other.point),
+        )
         if abs(across) <= EPSILON:
             if room < 0:
                 return None
             continue
-        low, high = (low, min(high, room / across)) if across > 0 else (max(low, room / across), high)
+        low, high = (
+            (low, min(high, room / across)) if across > 0 else (max(low, room / across), high)
+        )
         if low > high:
             return None
     if farthest:

@@ -1,4 +1,5 @@
-"""Level-based foraging against the original: the recordings where they are at hand, and the `lbforaging` package live."""
+"""Level-based foraging against the original: the recordings where they are at hand, and the
+`lbforaging` package live."""
 
 import json
 from dataclasses import replace
@@ -18,17 +19,21 @@ from dgmarl.envs.lbf.spawn import spawn
 from dgmarl.envs.lbf.types import LOAD
 from dgmarl.rollout import act_randomly, record_episodes
 
-foraging = pytest.importorskip("lbforaging.foraging.environment", reason="needs the lbforaging package")
+foraging = pytest.importorskip(
+    "lbforaging.foraging.environment", reason="needs the lbforaging package"
+)
 gymnasium = pytest.importorskip("gymnasium")
 
 GOLDEN = sorted((Path(__file__).resolve().parents[3] / "shared" / "golden").glob("lbf_*.npz"))
-# Chance of a false alarm of each statistical test; seeds are fixed, so a passing test stays passing.
+# Chance of a false alarm of each statistical test; seeds are fixed, so a passing test stays
+# passing.
 ALARM = 1e-4
 TRANSITIONS = 500
 
 
 class Original(foraging.ForagingEnv):
-    """The original with the observation space of its grid layout repaired: the declared shape does not fit its own arrays."""
+    """The original with the observation space of its grid layout repaired: the declared shape does
+    not fit its own arrays."""
 
     def _get_observation_space(self):
         if not self._grid_observation:
@@ -68,17 +73,35 @@ def inject(env: Original, state: Any) -> None:
 
 
 def valid_actions(env: Original) -> np.ndarray:
-    return np.array([[action in env._valid_actions[player] for action in foraging.Action] for player in env.players])
+    return np.array(
+        [
+            [action in env._valid_actions[player] for action in foraging.Action]
+            for player in env.players
+        ]
+    )
 
 
 def eventful_states(config: LBFConfig, n: int, generator: np.random.Generator) -> Any:
-    """Spawned foods, some eaten, and players mostly around one of them, often next to or on top of each other."""
+    """Spawned foods, some eaten, and players mostly around one of them, often next to or on top of
+    each other."""
     states = original_spawns(config, n)
     busy = states.food_position[np.arange(n), generator.integers(0, (states.food_level > 0).sum(1))]
-    offsets = [(row, column) for row in range(-2, 3) for column in range(-2, 3) if 1 <= abs(row) + abs(column) <= 2]
+    offsets = [
+        (row, column)
+        for row in range(-2, 3)
+        for column in range(-2, 3)
+        if 1 <= abs(row) + abs(column) <= 2
+    ]
     odds = [0.2 if abs(row) + abs(column) == 1 else 0.025 for row, column in offsets]
-    place = busy[:, None] + np.array(offsets)[generator.choice(len(offsets), (n, config.n_players), p=odds)]
-    moved = (generator.random((n, config.n_players)) < 0.9) & (place >= 0).all(-1) & (place < config.size).all(-1)
+    place = (
+        busy[:, None]
+        + np.array(offsets)[generator.choice(len(offsets), (n, config.n_players), p=odds)]
+    )
+    moved = (
+        (generator.random((n, config.n_players)) < 0.9)
+        & (place >= 0).all(-1)
+        & (place < config.size).all(-1)
+    )
     states.food_level[generator.random(states.food_level.shape) < 0.15] = 0
     return states._replace(
         position=np.where(moved[..., None], place, states.position).astype(np.int32),
@@ -103,14 +126,20 @@ def test_one_step_from_the_same_state(text):
     config = parse(text)
     generator = np.random.default_rng(7)
     states = eventful_states(config, TRANSITIONS, generator)
-    actions = generator.choice(6, (TRANSITIONS, config.n_players), p=[0.06] * 5 + [0.7]).astype(np.int32)
+    actions = generator.choice(6, (TRANSITIONS, config.n_players), p=[0.06] * 5 + [0.7]).astype(
+        np.int32
+    )
 
     env = LevelBasedForaging(config)
     valid = jax.jit(jax.vmap(env.valid_actions))(states)
-    after, view, outcome = jax.tree.map(
+    after, observation, outcome = jax.tree.map(
         np.asarray, jax.jit(jax.vmap(env.step, (None, 0, 0)))(jax.random.key(0), states, actions)
     )
-    here = (np.arange(TRANSITIONS)[:, None], after.food_position[..., 0], after.food_position[..., 1])
+    here = (
+        np.arange(TRANSITIONS)[:, None],
+        after.food_position[..., 0],
+        after.food_position[..., 1],
+    )
     # One row and column more than the field has, for foods without a place.
     field = np.zeros((TRANSITIONS, config.size + 1, config.size + 1), int)
     np.add.at(field, here, after.food_level)
@@ -120,13 +149,18 @@ def test_one_step_from_the_same_state(text):
     np.testing.assert_array_equal(after.position, theirs["position"])
     np.testing.assert_array_equal(field[:, : config.size, : config.size], theirs["field"])
     np.testing.assert_allclose(outcome.reward, theirs["reward"], atol=1e-6)
-    np.testing.assert_array_equal(view.obs, theirs["obs"].reshape(view.obs.shape))
+    np.testing.assert_array_equal(
+        observation.agents_view, theirs["obs"].reshape(observation.agents_view.shape)
+    )
     np.testing.assert_array_equal(outcome.terminated, theirs["terminated"])
     np.testing.assert_array_equal(outcome.truncated, theirs["truncated"])
-    # The sample would prove little without loads, failed loads, players on one cell and both kinds of end.
+    # The sample would prove little without loads, failed loads, players on one cell and both kinds
+    # of end.
     assert (outcome.info["loads"] > 0).sum() > 50
     assert ((actions == LOAD).any(1) & (outcome.info["loads"] == 0)).sum() > 50
-    assert (after.position[:, :, None] == after.position[:, None]).all(-1).sum() > TRANSITIONS * config.n_players + 20
+    assert (after.position[:, :, None] == after.position[:, None]).all(
+        -1
+    ).sum() > TRANSITIONS * config.n_players + 20
     assert (outcome.terminated & (after.time < 50)).any()
     assert (after.time == 50).any()
 
@@ -137,15 +171,20 @@ def original_steps(config: LBFConfig, states: Any, actions: np.ndarray) -> dict[
     for index, action in enumerate(actions):
         inject(env, State(*(leaf[index] for leaf in states)))
         valid = valid_actions(env)
-        obs, reward, terminated, truncated, _ = env.step(action.tolist())
+        agents_view, reward, terminated, truncated, _ = env.step(action.tolist())
         position = [player.position for player in env.players]
-        rows.append((valid, position, env.field, reward, np.stack(obs), terminated, truncated))
+        rows.append(
+            (valid, position, env.field, reward, np.stack(agents_view), terminated, truncated)
+        )
     names = ("valid", "position", "field", "reward", "obs", "terminated", "truncated")
-    return {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    return {
+        name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }
 
 
 def original_spawns(config: LBFConfig, n: int) -> Any:
-    """First states of the original, each as of a new environment: without the memory of where players stood before."""
+    """First states of the original, each as of a new environment: without the memory of where
+    players stood before."""
     env = original(config)
     env.reset(seed=11)
     rows: list[tuple[Any, ...]] = []
@@ -174,7 +213,9 @@ def statistics(config: LBFConfig, drawn: Any) -> dict[str, np.ndarray]:
     apart = np.abs(drawn.food_position[:, :, None] - drawn.food_position[:, None]).sum(-1)
     to_player = np.abs(drawn.food_position[:, :, None] - drawn.position[:, None]).sum(-1)
     placed = drawn.food_level > 0
-    pairs = [apart[placed[:, i] & placed[:, j], i, j] for i, j in combinations(range(config.n_foods), 2)]
+    pairs = [
+        apart[placed[:, i] & placed[:, j], i, j] for i, j in combinations(range(config.n_foods), 2)
+    ]
     return {
         "cells of the first player": drawn.position[:, 0] @ [config.size, 1],
         "cells of the last player": drawn.position[:, -1] @ [config.size, 1],
@@ -192,15 +233,24 @@ def statistics(config: LBFConfig, drawn: Any) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("text", "n"), [("10x10-3p-3f", 2000), ("8x8-2p-4f-coop-shared", 2000), ("15x15-4p-3f", 1500), ("5x5-2p-2f", 1200)]
+    ("text", "n"),
+    [
+        ("10x10-3p-3f", 2000),
+        ("8x8-2p-4f-coop-shared", 2000),
+        ("15x15-4p-3f", 1500),
+        ("5x5-2p-2f", 1200),
+    ],
 )
 def test_resets_have_the_law_of_the_original(text, n):
     config = parse(text)
     theirs = statistics(config, original_spawns(config, n))
-    drawn = jax.jit(jax.vmap(lambda key: spawn(config, key)))(jax.random.split(jax.random.key(5), 4 * n))
+    drawn = jax.jit(jax.vmap(lambda key: spawn(config, key)))(
+        jax.random.split(jax.random.key(5), 4 * n)
+    )
     ours = statistics(config, jax.tree.map(np.asarray, drawn))
     for what in ours:
-        # Numbers past the board belong to foods without a place; how many there are is compared by itself.
+        # Numbers past the board belong to foods without a place; how many there are is compared by
+        # itself.
         bound = config.size**2
         samples = [sample[sample < bound] for sample in (theirs[what], ours[what])]
         table = np.stack([np.bincount(sample, minlength=bound) for sample in samples])
@@ -223,7 +273,8 @@ def test_recordings_of_the_original_are_reproduced(path):
 
 
 def recorded(text: str, steps: int = 12) -> dict[str, np.ndarray]:
-    """A recording of one episode of three players in the format of the golden files, made with the package."""
+    """A recording of one episode of three players in the format of the golden files, made with the
+    package."""
     config = replace(parse(text), horizon=steps)
     env, generator = original(config), np.random.default_rng(2)
     env.reset(seed=4)
@@ -232,26 +283,36 @@ def recorded(text: str, steps: int = 12) -> dict[str, np.ndarray]:
     def note(name: str, value: object) -> None:
         arrays.setdefault(name, []).append(value)
 
-    def note_state(obs: Any) -> None:
+    def note_state(agents_view: Any) -> None:
         position = np.array([player.position for player in env.players])
         near = np.abs(position[:, None] - position).sum(-1) <= 3
         for name, value in zip(
             ("player_pos", "field", "obs", "valid_actions", "oracle_graph_k3"),
-            (position, env.field.copy(), np.stack(list(obs)), valid_actions(env), near),
+            (position, env.field.copy(), np.stack(list(agents_view)), valid_actions(env), near),
             strict=True,
         ):
             note(name, value)
 
-    obs, _ = env.reset()
-    note_state(obs)
+    agents_view, _ = env.reset()
+    note_state(agents_view)
     for _ in range(steps):
         action = generator.integers(0, 6, config.n_players)
-        obs, reward, terminated, truncated, _ = env.step(action)
-        for name, value in (("actions", action), ("rewards", reward), ("terminated", terminated), ("truncated", truncated)):
+        agents_view, reward, terminated, truncated, _ = env.step(action)
+        for name, value in (
+            ("actions", action),
+            ("rewards", reward),
+            ("terminated", terminated),
+            ("truncated", truncated),
+        ):
             note(name, value)
-        note_state(obs)
+        note_state(agents_view)
     recording = {name: np.array(values)[None] for name, values in arrays.items()}
-    meta = {"id": text, "sight": config.radius, "penalty": config.penalty, "force_coop": config.force_coop}
+    meta = {
+        "id": text,
+        "sight": config.radius,
+        "penalty": config.penalty,
+        "force_coop": config.force_coop,
+    }
     meta |= {"max_num_food": config.n_foods, "max_episode_steps": steps}
     return recording | {
         "player_level": np.array([[player.level for player in env.players]]),
@@ -290,7 +351,9 @@ def test_random_play_earns_what_it_earns_in_the_original():
         env.reset(seed=episode)
         total, done = 0.0, False
         while not done:
-            _, rewards, terminated, truncated, _ = env.step(tuple(generator.integers(0, 6, config.n_players)))
+            _, rewards, terminated, truncated, _ = env.step(
+                tuple(generator.integers(0, 6, config.n_players))
+            )
             total, done = total + sum(rewards), terminated or truncated
         theirs.append(total)
     played = record_episodes(LevelBasedForaging(config), act_randomly, jax.random.key(0), 2000)

@@ -20,7 +20,9 @@ EXPLAINED = {"25m_vs_30m": "episode 4, step 8", "bane_vs_bane": "episode 5, step
 
 def run(script: str, *arguments: object) -> tuple[int, list[str]]:
     """In a process of its own, because the replay is compiled without fused multiply-add."""
-    done = subprocess.run([sys.executable, FOLDER / script, *map(str, arguments)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, FOLDER / script, *map(str, arguments)], capture_output=True, text=True
+    )
     assert not done.stderr, done.stderr
     return done.returncode, done.stdout.splitlines()
 
@@ -33,12 +35,19 @@ def test_recorded_transitions_are_reproduced(name, golden):
     assert code == 0, lines
     assert int(lines[-1].split()[0]) > 300
     assert lines[-1].endswith("transitions, 0 mismatches")
-    explained = [line.partition("explained: ")[2].partition(":")[0] for line in lines if "explained: " in line]
+    explained = [
+        line.partition("explained: ")[2].partition(":")[0]
+        for line in lines
+        if "explained: " in line
+    ]
     assert explained == ([EXPLAINED[name]] if name in EXPLAINED else [])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("array", "amount"), [("pos", 1e-3), ("velocity", 1e-3), ("hp", 1e-3), ("reward_intended", 1e-3)])
+@pytest.mark.parametrize(
+    ("array", "amount"),
+    [("pos", 1e-3), ("velocity", 1e-3), ("hp", 1e-3), ("reward_intended", 1e-3)],
+)
 def test_no_forgery_is_explained(array, amount, golden, tmp_path):
     (path,) = golden("smaclite_bane_vs_bane.npz")
     with np.load(path) as recording:
@@ -48,7 +57,9 @@ def test_no_forgery_is_explained(array, amount, golden, tmp_path):
     np.savez(tmp_path / "forged.npz", **(arrays | {array: forged}))
     code, lines = run("replay.py", "smaclite", tmp_path / "forged.npz")
     assert code == 1
-    assert any(line.strip().startswith(("episode 5, step 16", "episode 5, step 17")) for line in lines)
+    assert any(
+        line.strip().startswith(("episode 5, step 16", "episode 5, step 17")) for line in lines
+    )
 
 
 @pytest.mark.slow
@@ -71,8 +82,8 @@ def test_the_scalar_oracle_is_the_original_to_the_last_bit(name, golden):
     wish, new = (arrays[f"sub0_{kind}_velocity"].astype(np.float32) for kind in ("pref", "new"))
     for k in range(n_steps * n_ticks):
         state, place = jax.tree.map(lambda leaf, k=k: leaf[k], before), divmod(k, n_ticks)
-        taken = velocities(env.roster, state, wish[place], cut_walls=True, last_first=False)
-        np.testing.assert_array_equal(taken[state.in_play], new[place][state.in_play])
+        batched_index = velocities(env.roster, state, wish[place], cut_walls=True, last_first=False)
+        np.testing.assert_array_equal(batched_index[state.in_play], new[place][state.in_play])
 
 
 @pytest.mark.parametrize("accelerated", [False, True])
@@ -91,15 +102,25 @@ def test_collision_avoidance_is_that_of_the_scalar_oracle(accelerated, monkeypat
     state = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], n_crowds, axis=0), state)
     place = generator.uniform((9.2, 6.2), (14.0, 12.0), (n_crowds, n_units, 2)).astype(np.float32)
     speed = env.roster.speed[:, None].astype(np.float32)
-    velocity, wish = (generator.uniform(-1, 1, (2, n_crowds, n_units, 2)) * speed / np.sqrt(2)).astype(np.float32)
+    velocity, wish = (
+        generator.uniform(-1, 1, (2, n_crowds, n_units, 2)) * speed / np.sqrt(2)
+    ).astype(np.float32)
     wish[generator.random((n_crowds, n_units)) < 0.2] = 0
-    state = state._replace(position=place, velocity=velocity, in_play=generator.random((n_crowds, n_units)) < 0.9)
+    state = state._replace(
+        position=place, velocity=velocity, in_play=generator.random((n_crowds, n_units)) < 0.9
+    )
     wish[~state.in_play] = 0
     last = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, -1), (state, wish))
-    ours = np.moveaxis(np.asarray(jax.jit(lambda state, wish: avoid(env.roster, state, wish))(*last)), -1, 0)
+    ours = np.moveaxis(
+        np.asarray(jax.jit(lambda state, wish: avoid(env.roster, state, wish))(*last)), -1, 0
+    )
     crowds = [jax.tree.map(lambda leaf, k=k: leaf[k], state) for k in range(n_crowds)]
-    theirs = [velocities(env.roster, crowds[k], wish[k], cut_walls=True, last_first=False) for k in range(n_crowds)]
-    # Compiled with fused multiply-add, rounding differs, and corners of nearly parallel lines amplify it.
+    theirs = [
+        velocities(env.roster, crowds[k], wish[k], cut_walls=True, last_first=False)
+        for k in range(n_crowds)
+    ]
+    # Compiled with fused multiply-add, rounding differs, and corners of nearly parallel lines
+    # amplify it.
     gap = np.abs(ours - np.stack(theirs)).max(-1)
     assert (gap < 1e-4).mean() > 0.98
     assert gap.max() < 0.02

@@ -5,10 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dgmarl.config import write_yaml
-from dgmarl.settings import resolve
+from dgmarl.config.presets import resolve
+from dgmarl.config.yaml import write_yaml
 
-TIMING = {"compile_s": 1.0, "train_s": 6.0, "steps_per_s": 900.0, "peak_memory_mib": 1.0, "device": "cpu", "jax": "0"}
+TIMING = {
+    "compile_s": 1.0,
+    "train_s": 6.0,
+    "steps_per_s": 900.0,
+    "peak_memory_mib": 1.0,
+    "device": "cpu",
+    "jax": "0",
+}
 
 
 def rows(seed: int, finals, steps: int) -> list[dict]:
@@ -30,12 +37,23 @@ def rows(seed: int, finals, steps: int) -> list[dict]:
 
 
 def write_run(
-    path: Path, method: str = "ippo-dg", env: str = "lbf/8x8-2p-2f", finals=(0.2, 0.6), cut: int = 0, **values
+    path: Path,
+    method: str = "ippo-dg",
+    env: str = "lbf/8x8-2p-2f",
+    finals=(0.2, 0.6),
+    cut: int = 0,
+    **values,
 ) -> Path:
-    """A folder with one curve of four evaluations per final return; `cut` characters are missing at the end."""
+    """A folder with one curve of four evaluations per final return; `cut` characters are missing at
+    the end."""
     config = resolve(env, method, seeds=len(finals), steps=4000, **values)
     curves = [np.linspace(0, final, 4) for final in finals]
-    lines = [row for k in range(4) for seed, curve in enumerate(curves) for row in [rows(config.seed + seed, curve, 4000)[k]]]
+    lines = [
+        row
+        for k in range(4)
+        for seed, curve in enumerate(curves)
+        for row in [rows(config.seed + seed, curve, 4000)[k]]
+    ]
     path.mkdir(parents=True)
     write_yaml(path / "config.yaml", config)
     text = "".join(json.dumps(line) + "\n" for line in lines)

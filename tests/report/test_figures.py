@@ -1,4 +1,5 @@
-"""Figures: one visual language, whole files, the same data the same text; drawn from made-up results."""
+"""Figures: one visual language, whole files, the same data the same text; drawn from made-up
+results."""
 
 import re
 import warnings
@@ -13,7 +14,15 @@ from PIL import Image
 from dgmarl.report import figures
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.charts import charts_data
-from dgmarl.report.figures import Panel, graph_panels, inline_svg, learning_curves, save, scenario_panels, svg
+from dgmarl.report.figures import (
+    Panel,
+    graph_panels,
+    inline_svg,
+    learning_curves,
+    save,
+    scenario_panels,
+    svg,
+)
 from dgmarl.report.results import Result
 from dgmarl.report.statistics import Interval
 from dgmarl.report.style import CREDITS, GRAPHS, VALUES, order, style, styles
@@ -27,12 +36,20 @@ def result(method: str, scenario: str = "8x8-2p-2f", seeds: int = 3, **facts) ->
     return Result("lbf", scenario, method, f"lbf/{scenario}", steps, returns, facts)
 
 
-RESULTS = [result(method, scenario) for scenario in ("8x8-2p-2f", "10x10-3p-3f") for method in METHODS]
+RESULTS = [
+    result(method, scenario) for scenario in ("8x8-2p-2f", "10x10-3p-3f") for method in METHODS
+]
 
 
 def test_curves_name_units_methods_and_seeds():
     text = svg(learning_curves(scenario_panels(RESULTS)))
-    for words in ("team return per episode", "environment steps", "mean over 3 seeds", "IPPO local", "MAPPO-DG random 0.3"):
+    for words in (
+        "team return per episode",
+        "environment steps",
+        "mean over 3 seeds",
+        "IPPO local",
+        "MAPPO-DG random 0.3",
+    ):
         assert words in text
     assert "mean over 1 seed;" in svg(learning_curves([Panel("one", [result("qmix", seeds=1)])]))
 
@@ -41,7 +58,11 @@ def test_a_method_has_one_colour_everywhere():
     together = over_scenarios(RESULTS)
     assert isinstance(together, Aggregates)
     drawn = [learning_curves(scenario_panels(RESULTS)), *together.figures().values()]
-    on_page = {one["name"]: one["colour"] for chart in charts_data({"a": RESULTS})["charts"] for one in chart["series"]}
+    on_page = {
+        one["name"]: one["colour"]
+        for chart in charts_data({"a": RESULTS})["charts"]
+        for one in chart["series"]
+    }
     for method in METHODS:
         assert on_page[style(method).name] == style(method).colour
     for figure in drawn[:3]:
@@ -49,7 +70,9 @@ def test_a_method_has_one_colour_everywhere():
 
 
 def test_two_runs_of_one_method_can_be_told_apart_on_a_page():
-    looks = styles(["ippo-dg-oracle (b)", "ippo-dg-oracle (a)", "ippo-local", "mappo-dg-oracle (a)"])
+    looks = styles(
+        ["ippo-dg-oracle (b)", "ippo-dg-oracle (a)", "ippo-local", "mappo-dg-oracle (a)"]
+    )
     assert looks["ippo-dg-oracle (a)"] == style("ippo-dg-oracle (a)")
     assert looks["ippo-local"] == style("ippo-local")
     assert len({(look.colour, look.dash) for look in looks.values()}) == 4
@@ -69,11 +92,18 @@ def simulated(colour: str, kind: str) -> np.ndarray:
 def test_colours_are_told_apart_by_the_colour_blind(kind):
     colours = {**CREDITS, **GRAPHS, **VALUES}
     for first, second in combinations(dict.fromkeys(colours.values()), 2):
-        assert np.linalg.norm(simulated(first, kind) - simulated(second, kind)) > 0.12, (first, second)
+        assert np.linalg.norm(simulated(first, kind) - simulated(second, kind)) > 0.12, (
+            first,
+            second,
+        )
 
 
 def test_variants_of_a_graph_have_its_colour():
-    colours = {"oracle-weighted=off": "oracle", "learned-threshold=0.7": "learned", "learned-tuned": "learned-tuned"}
+    colours = {
+        "oracle-weighted=off": "oracle",
+        "learned-threshold=0.7": "learned",
+        "learned-tuned": "learned-tuned",
+    }
     assert {graph: style(f"ippo-dg-{graph}").colour for graph in colours} == {
         graph: GRAPHS[source] for graph, source in colours.items()
     }
@@ -87,7 +117,14 @@ def test_backbones_differ_by_their_dash():
 
 def test_lists_of_methods_have_one_order():
     given = ["qmix", "mappo-dg-oracle", "ippo-global", "mappo-local", "ippo-dg (b)", "ippo-local"]
-    assert sorted(given, key=order) == ["ippo-local", "ippo-global", "ippo-dg (b)", "mappo-local", "mappo-dg-oracle", "qmix"]
+    assert sorted(given, key=order) == [
+        "ippo-local",
+        "ippo-global",
+        "ippo-dg (b)",
+        "mappo-local",
+        "mappo-dg-oracle",
+        "qmix",
+    ]
 
 
 def test_files_are_whole_and_the_same_every_time(tmp_path):
@@ -95,7 +132,10 @@ def test_files_are_whole_and_the_same_every_time(tmp_path):
     assert [path.name for path in paths] == ["a.b.svg", "a.b.png"]
     ElementTree.parse(paths[0])
     assert Image.open(paths[1]).size[0] == 2 * figures.COLUMN * 200
-    assert save(learning_curves(scenario_panels(RESULTS)), tmp_path / "again")[0].read_text() == paths[0].read_text()
+    assert (
+        save(learning_curves(scenario_panels(RESULTS)), tmp_path / "again")[0].read_text()
+        == paths[0].read_text()
+    )
 
 
 def test_pictures_have_the_colours_of_white_paper(tmp_path):
@@ -109,7 +149,10 @@ def test_pictures_have_the_colours_of_white_paper(tmp_path):
 def test_many_long_names_leave_room_for_the_curves():
     methods = [f"ippo-dg-oracle-{'some_number=1-' * 4}{k}" for k in range(12)]
     chances = {(method, "ippo-local"): Interval(0.5, 0.4, 0.6) for method in methods}
-    for figure in (learning_curves([Panel("many", [result(one) for one in methods])]), figures.improvement(chances, "")):
+    for figure in (
+        learning_curves([Panel("many", [result(one) for one in methods])]),
+        figures.improvement(chances, ""),
+    ):
         with warnings.catch_warnings(action="error"):  # matplotlib warns where no room is left
             svg(figure)
         assert figure.axes[0].get_position().width > 0.2
@@ -118,7 +161,10 @@ def test_many_long_names_leave_room_for_the_curves():
 
 def test_the_last_line_changes_with_the_data_alone():
     changed = [one._replace(returns=one.returns + 0.01) for one in RESULTS]
-    lines = [svg(learning_curves(scenario_panels(results))).splitlines()[-1] for results in (RESULTS, RESULTS, changed)]
+    lines = [
+        svg(learning_curves(scenario_panels(results))).splitlines()[-1]
+        for results in (RESULTS, RESULTS, changed)
+    ]
     assert re.fullmatch("<!-- data [0-9a-f]{16} -->", lines[0])
     assert lines[0] == lines[1] != lines[2]
 
@@ -139,12 +185,20 @@ def test_density_and_f1_are_drawn_where_they_were_measured():
         result("ippo-local"),
     ]
     panels = graph_panels(results)
-    assert [(panel.metric, len(panel.results)) for panel in panels] == [("graph_density", 1), ("graph_f1_oracle", 1)]
-    assert "F1 against the oracle's edges" in svg(learning_curves(panels)).replace("&#39;", "'").replace("&apos;", "'")
+    assert [(panel.metric, len(panel.results)) for panel in panels] == [
+        ("graph_density", 1),
+        ("graph_f1_oracle", 1),
+    ]
+    assert "F1 against the oracle's edges" in svg(learning_curves(panels)).replace(
+        "&#39;", "'"
+    ).replace("&apos;", "'")
 
 
 def test_cost_against_return_has_a_mark_per_method():
-    points = {"ippo-local": (10.0, Interval(0.5, 0.4, 0.6)), "mappo-dg-oracle": (100.0, Interval(0.9, np.nan, np.nan))}
+    points = {
+        "ippo-local": (10.0, Interval(0.5, 0.4, 0.6)),
+        "mappo-dg-oracle": (100.0, Interval(0.9, np.nan, np.nan)),
+    }
     figure = figures.cost_against_return(points, "seconds per seed", "3 seeds")
     assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [2, 1, 1]
     text = svg(figure)

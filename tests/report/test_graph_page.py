@@ -1,4 +1,5 @@
-"""`dgmarl graph`: the page shows the edges that Python computes, at any threshold, for every kind of run."""
+"""`dgmarl graph`: the page shows the edges that Python computes, at any threshold, for every kind
+of run."""
 
 import json
 import re
@@ -9,10 +10,10 @@ import pytest
 
 from dgmarl import api
 from dgmarl.cli import main
+from dgmarl.config.presets import resolve
 from dgmarl.graphs.metrics import agreement, density
 from dgmarl.report.graph_page import graph_page, record_graphs, thousandths
 from dgmarl.runs.folder import RunFolder
-from dgmarl.settings import resolve
 from dgmarl.training import Trainer, start_seeds
 from tests.report.fake_runs import rows
 from tests.tiny import GIFT, SMALL
@@ -27,7 +28,9 @@ CURVES = {
 }
 
 
-def untrained(folder, env: str, method: str, graph: str, options: dict | None = None, seeds: int = 1):
+def untrained(
+    folder, env: str, method: str, graph: str, options: dict | None = None, seeds: int = 1
+):
     """A run folder as it is before the first step."""
     config = resolve(env, method, {**SMALL, **(options or {})}, graph=graph, seeds=seeds, steps=100)
     RunFolder(folder).create(config, start_seeds(Trainer(config), config))
@@ -36,10 +39,20 @@ def untrained(folder, env: str, method: str, graph: str, options: dict | None = 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """A run whose models know nothing yet, with a threshold in the midst of their ratios, and curves written by hand."""
+    """A run whose models know nothing yet, with a threshold in the midst of their ratios, and
+    curves written by hand."""
     options = {"env_options.horizon": 8, "graph_model.encoding": 8, "graph_model.threshold": 0.95}
-    folder = untrained(tmp_path_factory.mktemp("learned") / "run", "star-spread/3", "ippo-dg", "learned", options, seeds=2)
-    lines = [{**row, **CURVES} for seed in (0, 1) for row in rows(seed, finals=(0.1, 0.2), steps=100)]
+    folder = untrained(
+        tmp_path_factory.mktemp("learned") / "run",
+        "star-spread/3",
+        "ippo-dg",
+        "learned",
+        options,
+        seeds=2,
+    )
+    lines = [
+        {**row, **CURVES} for seed in (0, 1) for row in rows(seed, finals=(0.1, 0.2), steps=100)
+    ]
     lines[-1]["graph_f1_oracle"] = 0.9
     RunFolder(folder).append_metrics(lines)
     return folder
@@ -66,14 +79,16 @@ def text_of(browser, selector: str) -> str:
 def numbers(browser) -> dict[str, list[float]]:
     """By comparison: F1, precision, recall, and edges hit, missed and false."""
     rows = browser.evaluate(
-        "[...document.querySelectorAll('#numbers tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+        "[...document.querySelectorAll('#numbers tbody tr')].map(r => [...r.cells].map(c => "
+        "c.textContent))"
     )
     return {name: [float(value) for value in values] for name, *values in rows}
 
 
 def set_threshold(browser, thousandths: int) -> None:
     browser.evaluate(
-        f"(s => {{ s.value = {thousandths}; s.dispatchEvent(new Event('input')) }})(document.getElementById('threshold'))"
+        f"(s => {{ s.value = {thousandths}; s.dispatchEvent(new Event('input')) "
+        f"}})(document.getElementById('threshold'))"
     )
 
 
@@ -83,7 +98,9 @@ def expected(predicted, truth) -> list[float]:
 
 
 def test_ratios_in_thousandths_give_the_edges_of_training_at_every_threshold():
-    ratios = np.concatenate([np.random.default_rng(0).uniform(0, 1.3, 2000), np.arange(1200) / 1000, [50.0]]).astype(np.float32)
+    ratios = np.concatenate(
+        [np.random.default_rng(0).uniform(0, 1.3, 2000), np.arange(1200) / 1000, [50.0]]
+    ).astype(np.float32)
     for c in range(0, 1201, 25):
         assert np.array_equal(thousandths(ratios) < c, ratios < np.float32(c / 1000))
 
@@ -92,7 +109,9 @@ def test_the_learned_edges_are_those_that_the_run_itself_infers(learned, compare
     inferred = np.asarray(api.load(learned, seed=1).record(KEY, 2).graph)
     edges = (compared.graphs["learned"] < np.float32(compared.threshold)) | np.eye(3, dtype=bool)
     assert np.array_equal(edges, inferred)
-    assert 0.05 < density(inferred) < 0.95, "the threshold should lie among the ratios, or nothing is tested"
+    assert 0.05 < density(inferred) < 0.95, (
+        "the threshold should lie among the ratios, or nothing is tested"
+    )
 
 
 @pytest.mark.browser
@@ -106,18 +125,28 @@ def test_it_loads_without_complaints_and_without_network(browser, page):
 
 
 @pytest.mark.browser
-def test_numbers_are_those_of_the_metrics_at_the_runs_own_threshold_and_at_others(browser, page, compared):
+def test_numbers_are_those_of_the_metrics_at_the_runs_own_threshold_and_at_others(
+    browser, page, compared
+):
     browser.open(page)
-    ratios, oracle, interventional = (compared.graphs[name] for name in ("learned", "oracle", "interventional"))
+    ratios, oracle, interventional = (
+        compared.graphs[name] for name in ("learned", "oracle", "interventional")
+    )
     assert text_of(browser, "#own-threshold").endswith("0.950")
     for c in (950, 900, 1010, 0):
         if c != 950:
             set_threshold(browser, c)
         edges = ratios < np.float32(c / 1000)
         shown = numbers(browser)
-        assert shown["learned against oracle"][:3] == pytest.approx(expected(edges, oracle), abs=6e-4)
-        assert shown["learned against interventional"][:3] == pytest.approx(expected(edges, interventional), abs=6e-4)
-        assert shown["oracle against interventional"][:3] == pytest.approx(expected(oracle, interventional), abs=6e-4)
+        assert shown["learned against oracle"][:3] == pytest.approx(
+            expected(edges, oracle), abs=6e-4
+        )
+        assert shown["learned against interventional"][:3] == pytest.approx(
+            expected(edges, interventional), abs=6e-4
+        )
+        assert shown["oracle against interventional"][:3] == pytest.approx(
+            expected(oracle, interventional), abs=6e-4
+        )
         told = re.search(r"learned ([0-9.]+)", text_of(browser, "#densities"))
         assert told is not None
         assert float(told[1]) == pytest.approx(float(density(edges)), abs=6e-4)
@@ -134,14 +163,19 @@ def test_edges_of_the_step_follow_the_threshold(browser, page, compared):
         set_threshold(browser, c)
         edges = (compared.graphs["learned"][0, 1] < np.float32(c / 1000)) & off
         counts = ((edges & truth).sum(), (~edges & truth).sum(), (edges & ~truth).sum())
-        assert browser.evaluate(label) == "learned against oracle: {} hit, {} missed, {} false".format(*counts)
+        assert browser.evaluate(
+            label
+        ) == "learned against oracle: {} hit, {} missed, {} false".format(*counts)
 
 
 @pytest.mark.browser
 def test_the_best_threshold_is_the_best(browser, page, compared):
     browser.open(page)
     oracle = compared.graphs["oracle"]
-    f1 = [float(agreement(compared.graphs["learned"] < np.float32(c / 1000), oracle).f1) for c in range(0, 1201, 8)]
+    f1 = [
+        float(agreement(compared.graphs["learned"] < np.float32(c / 1000), oracle).f1)
+        for c in range(0, 1201, 8)
+    ]
     browser.evaluate("document.querySelector('#best button').click()")
     best = numbers(browser)["learned against oracle"][0]
     assert best >= max(f1) - 6e-4
@@ -185,9 +219,16 @@ def test_a_cell_that_is_pointed_at_tells_its_ratio(browser, page, compared):
 def test_curves_over_training_end_with_the_last_evaluation(browser, page):
     browser.open(page)
     panels = browser.evaluate("[...document.querySelectorAll('.chart')].map(c => c.textContent)")
-    oracle, interventional, models = (re.sub(r"\[[^]]*\]n = 2", " ", panel.split("environment steps")[-1]) for panel in panels)
+    oracle, interventional, models = (
+        re.sub(r"\[[^]]*\]n = 2", " ", panel.split("environment steps")[-1]) for panel in panels
+    )
     assert panels[0].startswith("against the oracle graph")
-    assert oracle.split() == ["F10.600", "precision0.400", "recall0.500", "density0.250"]  # F1: the mean of 0.3 and 0.9
+    assert oracle.split() == [
+        "F10.600",
+        "precision0.400",
+        "recall0.500",
+        "density0.250",
+    ]  # F1: the mean of 0.3 and 0.9
     assert interventional.split() == ["F10.600", "precision0.700", "recall0.800", "density0.250"]
     assert models.split()[-1] == "nats1.550"
 
@@ -207,12 +248,26 @@ def test_light_dark_and_narrow(browser, page, tmp_path):
 @pytest.mark.parametrize(
     ("env", "method", "graph", "names", "sentence"),
     [
-        (GIFT, "ippo-dg", "random:0.5", ["random0.5", "oracle", "interventional"], "no local_state"),
-        (GIFT, "ippo-dg", "oracle", ["oracle", "interventional"], "trained with the oracle graph itself"),
+        (
+            GIFT,
+            "ippo-dg",
+            "random:0.5",
+            ["random0.5", "oracle", "interventional"],
+            "no local_state",
+        ),
+        (
+            GIFT,
+            "ippo-dg",
+            "oracle",
+            ["oracle", "interventional"],
+            "trained with the oracle graph itself",
+        ),
         (NO_ORACLE, "ippo-local", "oracle", ["interventional"], "local credit, without a graph"),
     ],
 )
-def test_runs_without_a_learned_graph_have_no_threshold(browser, tmp_path, env, method, graph, names, sentence):
+def test_runs_without_a_learned_graph_have_no_threshold(
+    browser, tmp_path, env, method, graph, names, sentence
+):
     run = untrained(tmp_path / "run", env, method, graph)
     (tmp_path / "page.html").write_text(graph_page(run, n_episodes=1))
     browser.errors.clear()
@@ -221,7 +276,9 @@ def test_runs_without_a_learned_graph_have_no_threshold(browser, tmp_path, env, 
     assert sentence in text_of(browser, "body")
     assert ("offers no oracle graph" in text_of(browser, "body")) == ("oracle" not in names)
     assert browser.evaluate("document.getElementById('threshold-panel').hidden")
-    assert browser.evaluate("document.querySelectorAll('#matrices svg').length") == max(1, len(names) * (len(names) - 1) // 2)
+    assert browser.evaluate("document.querySelectorAll('#matrices svg').length") == max(
+        1, len(names) * (len(names) - 1) // 2
+    )
     assert "no curves over training" in text_of(browser, "body")
     assert browser.errors == []
 
@@ -236,7 +293,9 @@ def test_runs_without_a_learned_graph_have_no_threshold(browser, tmp_path, env, 
         (["{}", "--out", "."], "is a folder"),
     ],
 )
-def test_wrong_arguments_are_named_and_nothing_is_written(capsys, monkeypatch, tmp_path, learned, arguments, words):
+def test_wrong_arguments_are_named_and_nothing_is_written(
+    capsys, monkeypatch, tmp_path, learned, arguments, words
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as stop:

@@ -1,4 +1,5 @@
-"""Movies of replays: the right pictures in the right order; with the real rasteriser and encoder where they are installed."""
+"""Movies of replays: the right pictures in the right order; with the real rasteriser and encoder
+where they are installed."""
 
 import io
 

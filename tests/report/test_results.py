@@ -15,11 +15,17 @@ from tests.report.fake_runs import rows, write_run
 
 def test_a_run_folder_gives_its_curves_on_all_axes(tmp_path):
     result = read_run(write_run(tmp_path / "run", graph="random:0.3", finals=(0.3, 0.6, 0.9)))
-    assert (result.benchmark, result.scenario, result.method) == ("lbf", "8x8-2p-2f", "ippo-dg-random0.3")
+    assert (result.benchmark, result.scenario, result.method) == (
+        "lbf",
+        "8x8-2p-2f",
+        "ippo-dg-random0.3",
+    )
     np.testing.assert_allclose(result.final, [0.3, 0.6, 0.9])
     np.testing.assert_array_equal(result.steps[0], [1000, 2000, 3000, 4000])
     np.testing.assert_allclose(result.facts["wall_s"][0], [0.5, 1, 1.5, 2])
-    np.testing.assert_allclose(result.facts["episodes"][0], [20, 40, 60, 80])  # 10 environments, 2 iterations each
+    np.testing.assert_allclose(
+        result.facts["episodes"][0], [20, 40, 60, 80]
+    )  # 10 environments, 2 iterations each
     assert result.facts["notes"] == []
 
 
@@ -67,7 +73,9 @@ def test_folders_of_runs_and_of_results_are_read_together(tmp_path):
     write_run(tmp_path / "mine" / "c", method="ippo-local")
     methods = [result.method for result in gather([tmp_path / "mine"])]
     assert methods == ["ippo-dg-oracle (a)", "ippo-dg-oracle (b)", "ippo-local"]
-    assert [result.method for result in gather([tmp_path / "mine" / "a", tmp_path / "mine" / "a"])] == ["ippo-dg-oracle"]
+    assert [
+        result.method for result in gather([tmp_path / "mine" / "a", tmp_path / "mine" / "a"])
+    ] == ["ippo-dg-oracle"]
 
 
 def test_a_run_that_has_only_begun_is_left_out_of_its_folder_with_a_warning(tmp_path):
@@ -91,7 +99,9 @@ def test_marl_eval_files_come_back_as_they_went(tmp_path):
 
 def test_the_marl_eval_format_is_what_marl_eval_reads(tmp_path):
     """Names of levels and keys as its README gives them; the absolute metrics come last."""
-    content = json.loads(write_marl_eval(gather([write_run(tmp_path / "run")]), tmp_path / "curves.json").read_text())
+    content = json.loads(
+        write_marl_eval(gather([write_run(tmp_path / "run")]), tmp_path / "curves.json").read_text()
+    )
     run = content["lbf"]["8x8-2p-2f"]["ippo-dg-oracle"]["seed_0"]
     assert list(run) == ["step_1", "step_2", "step_3", "step_4", "absolute_metrics"]
     assert run["step_2"] == {"step_count": 2000, "return": [pytest.approx(0.2 / 3)]}
@@ -135,7 +145,11 @@ def test_table_exports_marl_eval(tmp_path, capsys):
 
 def test_only_what_compares_is_put_together(tmp_path):
     for k, (method, env) in enumerate(
-        [("ippo-dg", "lbf/8x8-2p-2f"), ("ippo-dg", "lbf/10x10-3p-3f"), ("ippo-local", "lbf/8x8-2p-2f")]
+        [
+            ("ippo-dg", "lbf/8x8-2p-2f"),
+            ("ippo-dg", "lbf/10x10-3p-3f"),
+            ("ippo-local", "lbf/8x8-2p-2f"),
+        ]
     ):
         write_run(tmp_path / str(k), method, env)
     together = over_scenarios(gather([tmp_path]))
@@ -168,7 +182,12 @@ def test_different_environments_or_scales_are_not_put_together(tmp_path):
 
 @pytest.mark.parametrize(
     ("graph", "tag"),
-    [("oracle", "oracle"), ("random:0.3", "random0.3"), ("fixed:/a/b.npy", "fixed"), ("/x/my.py:Mine", "Mine")],
+    [
+        ("oracle", "oracle"),
+        ("random:0.3", "random0.3"),
+        ("fixed:/a/b.npy", "fixed"),
+        ("/x/my.py:Mine", "Mine"),
+    ],
 )
 def test_graph_sources_have_short_names(graph, tag):
     assert graph_tag(graph) == tag

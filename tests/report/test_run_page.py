@@ -1,4 +1,5 @@
-"""`dgmarl report`: the page says what the runs hold, does what its buttons say, and executes no data."""
+"""`dgmarl report`: the page says what the runs hold, does what its buttons say, and executes no
+data."""
 
 import json
 import re
@@ -7,9 +8,9 @@ import pytest
 
 from dgmarl import api
 from dgmarl.cli import main
+from dgmarl.config.presets import resolve
 from dgmarl.report.results import gather
 from dgmarl.report.run_page import LARGEST, run_page
-from dgmarl.settings import resolve
 from tests.report.fake_runs import write_run
 from tests.tiny import GIFT, SMALL
 
@@ -42,7 +43,8 @@ def text_of(browser, selector: str) -> str:
 
 def choose(browser, name: str, value: str) -> None:
     browser.evaluate(
-        f"(s => {{ s.value = {json.dumps(value)}; s.dispatchEvent(new Event('change')) }})(document.getElementById('{name}'))"
+        f"(s => {{ s.value = {json.dumps(value)}; s.dispatchEvent(new Event('change')) "
+        f"}})(document.getElementById('{name}'))"
     )
 
 
@@ -73,7 +75,9 @@ def test_it_loads_without_complaints_and_without_network(browser, report):
 def test_methods_are_hidden_and_shown_in_all_charts(browser, report):
     browser.open(report)
     lines = "document.querySelectorAll('.chart svg polyline').length"
-    pressed = "[...document.querySelectorAll('.method')].find(b => b.textContent.startsWith('IPPO-DG'))"
+    pressed = (
+        "[...document.querySelectorAll('.method')].find(b => b.textContent.startsWith('IPPO-DG'))"
+    )
     browser.evaluate(f"{pressed}.click()")
     assert browser.evaluate(lines) == 2
     assert browser.evaluate(f"{pressed}.getAttribute('aria-pressed')") == "false"
@@ -86,9 +90,9 @@ def test_methods_are_hidden_and_shown_in_all_charts(browser, report):
 def test_the_axis_and_the_quantity_can_be_chosen(browser, report):
     browser.open(report)
     chart = ".chart svg[aria-label^='lbf']"
-    assert browser.evaluate("[...document.getElementById('chart-axis').options].map(o => o.value).join()") == (
-        "steps,wall_s,episodes"
-    )
+    assert browser.evaluate(
+        "[...document.getElementById('chart-axis').options].map(o => o.value).join()"
+    ) == ("steps,wall_s,episodes")
     panel = "[...document.querySelectorAll('.chart')].find(c => c.textContent.startsWith('lbf'))"
     at = f"{panel}.querySelector('output p').textContent"
     assert browser.evaluate(at) == "at 4000 environment steps"
@@ -97,7 +101,9 @@ def test_the_axis_and_the_quantity_can_be_chosen(browser, report):
     choose(browser, "chart-axis", "episodes")
     assert browser.evaluate(at) == "at 80 training episodes"
     choose(browser, "chart-metric", "graph_density")
-    assert "graph density" in browser.evaluate(f'document.querySelector("{chart}").getAttribute("aria-label")')
+    assert "graph density" in browser.evaluate(
+        f'document.querySelector("{chart}").getAttribute("aria-label")'
+    )
 
 
 @pytest.mark.browser
@@ -123,9 +129,7 @@ def test_the_credit_explorer_names_path_and_meeting_time(browser, report):
     browser.evaluate("document.getElementById('play').focus()")
     browser.press("ArrowRight")
     browser.press("0")
-    rows = (
-        "[...document.querySelectorAll('#paths tbody tr')].map(r => [...r.cells].slice(0, 4).map(c => c.textContent).join('|'))"
-    )
+    rows = "[...document.querySelectorAll('#paths tbody tr')].map(r => [...r.cells].slice(0, 4).map(c => c.textContent).join('|'))"
     assert browser.evaluate(rows) == ["0|0|0|from step 1", "1|0 → 1 (step 1)|1|from step 1"]
     browser.press("1")
     assert browser.evaluate(rows) == ["1|1|0|from step 1"]
@@ -183,7 +187,9 @@ def test_names_are_never_executed(browser, tmp_path):
         (["."], "no run folder"),
     ],
 )
-def test_wrong_arguments_are_named_and_nothing_is_written(capsys, monkeypatch, tmp_path, arguments, words):
+def test_wrong_arguments_are_named_and_nothing_is_written(
+    capsys, monkeypatch, tmp_path, arguments, words
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stop:
         main(["report", *arguments])

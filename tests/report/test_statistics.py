@@ -33,7 +33,9 @@ RLIABLE = {
 @pytest.fixture(scope="module")
 def rliable():
     reason = "rliable is not installed, so estimates are not compared with it"
-    metrics, library = (pytest.importorskip(f"rliable.{name}", reason=reason) for name in ("metrics", "library"))
+    metrics, library = (
+        pytest.importorskip(f"rliable.{name}", reason=reason) for name in ("metrics", "library")
+    )
     return metrics, library
 
 
@@ -55,27 +57,38 @@ def test_intervals_agree_with_those_of_rliable(rliable, name):
     theirs = getattr(metrics, RLIABLE[name])
     ours = aggregate_interval(list(SCENARIOS), ESTIMATORS[name])
     _, ends = library.get_interval_estimates(
-        {"method": SCENARIOS.T}, lambda x: np.array([theirs(x)]), reps=2000, random_state=np.random.RandomState(0)
+        {"method": SCENARIOS.T},
+        lambda x: np.array([theirs(x)]),
+        reps=2000,
+        random_state=np.random.RandomState(0),
     )
-    np.testing.assert_allclose([ours.low, ours.high], ends["method"].ravel(), atol=0.1 * (ours.high - ours.low))
+    np.testing.assert_allclose(
+        [ours.low, ours.high], ends["method"].ravel(), atol=0.1 * (ours.high - ours.low)
+    )
 
 
 def test_probability_of_improvement_equals_that_of_rliable(rliable):
     metrics, library = rliable
     ours = probability_of_improvement(list(SCENARIOS), list(OTHERS))
-    assert ours.estimate == pytest.approx(metrics.probability_of_improvement(SCENARIOS.T, OTHERS.T), abs=1e-12)
+    assert ours.estimate == pytest.approx(
+        metrics.probability_of_improvement(SCENARIOS.T, OTHERS.T), abs=1e-12
+    )
     _, ends = library.get_interval_estimates(
         {"pair": (SCENARIOS.T, OTHERS.T)},
         lambda x, y: np.array([metrics.probability_of_improvement(x, y)]),
         reps=1000,
         random_state=np.random.RandomState(0),
     )
-    np.testing.assert_allclose([ours.low, ours.high], ends["pair"].ravel(), atol=0.15 * (ours.high - ours.low))
+    np.testing.assert_allclose(
+        [ours.low, ours.high], ends["pair"].ravel(), atol=0.15 * (ours.high - ours.low)
+    )
 
 
 def test_performance_profiles_equal_those_of_rliable(rliable):
     thresholds = np.linspace(0, 1, 11)
-    theirs, ends = rliable[1].create_performance_profile({"method": SCENARIOS.T}, thresholds, reps=2000)
+    theirs, ends = rliable[1].create_performance_profile(
+        {"method": SCENARIOS.T}, thresholds, reps=2000
+    )
     ours = performance_profile(list(SCENARIOS), thresholds)
     np.testing.assert_allclose(ours.estimate, theirs["method"], atol=1e-12)
     np.testing.assert_allclose(ours[1:], ends["method"], atol=0.035)
@@ -96,8 +109,13 @@ def test_estimates_by_hand():
     strata = [np.array([0.0, 2.0]), np.array([0.5, 0.5, 0.8])]
     assert mean(strata) == pytest.approx((1 + 0.6) / 2)
     assert optimality_gap(strata) == pytest.approx(1 - (0.5 + 0.6) / 2)
-    assert probability_of_improvement([np.array([1.0, 2.0])], [np.array([1.0, 0.0, 3.0])]).estimate == pytest.approx(3.5 / 6)
-    np.testing.assert_allclose(performance_profile(strata, np.array([-1.0, 0.5, 2.0])).estimate, [1, (1 / 2 + 1 / 3) / 2, 0])
+    assert probability_of_improvement(
+        [np.array([1.0, 2.0])], [np.array([1.0, 0.0, 3.0])]
+    ).estimate == pytest.approx(3.5 / 6)
+    np.testing.assert_allclose(
+        performance_profile(strata, np.array([-1.0, 0.5, 2.0])).estimate,
+        [1, (1 / 2 + 1 / 3) / 2, 0],
+    )
 
 
 def test_equal_methods_improve_upon_each_other_half_of_the_time():
@@ -120,7 +138,11 @@ def test_strata_may_have_different_numbers_of_runs():
 def test_the_interval_of_a_mean_is_nearly_the_normal_one():
     values = RNG.normal(size=100)
     half_width = 1.96 * values.std() / 10
-    np.testing.assert_allclose(mean_interval(values), values.mean() + half_width * np.array([0, -1, 1]), atol=0.1 * half_width)
+    np.testing.assert_allclose(
+        mean_interval(values),
+        values.mean() + half_width * np.array([0, -1, 1]),
+        atol=0.1 * half_width,
+    )
 
 
 def test_a_contrast_of_two_is_a_difference_with_both_spreads():

@@ -17,7 +17,11 @@ def write(folder, name: str, final, env: str = "lbf/8x8-2p-2f", **changed):
     """A published result whose seeds end at `final` after having been better."""
     final = np.asarray(final, float)
     steps = np.tile([100, 1000], (len(final), 1))
-    facts = {"config": {"env": env}, "steps": steps.tolist(), "return_mean": np.stack([final + 9, final], 1).tolist()}
+    facts = {
+        "config": {"env": env},
+        "steps": steps.tolist(),
+        "return_mean": np.stack([final + 9, final], 1).tolist(),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps({**facts, **changed}))
 
@@ -34,17 +38,31 @@ def test_rows_carry_the_last_evaluation_with_interval_seeds_and_steps(capsys, tm
     code, out, _ = run(capsys, str(tmp_path))
     row = next(line for line in out.splitlines() if "ippo-dg" in line)
     assert code == 0
-    assert [cell.strip() for cell in row.strip("│").split("│")] == ["a", "ippo-dg", "0.500", "[0.250, 0.750]", "3", "1,000"]
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        "a",
+        "ippo-dg",
+        "0.500",
+        "[0.250, 0.750]",
+        "3",
+        "1,000",
+    ]
     assert max(map(len, out.splitlines())) <= 100
 
 
 def test_battles_have_their_win_rate_beside_the_return(capsys, tmp_path):
     rates = {"final_battle_won": [[0.9, 0.0], [0.9, 0.5], [0.9, 1.0]]}
-    write(tmp_path / "smaclite", "MMM__mappo-local", [18.0, 19.0, 20.0], env="smaclite/MMM", **rates)
+    write(
+        tmp_path / "smaclite", "MMM__mappo-local", [18.0, 19.0, 20.0], env="smaclite/MMM", **rates
+    )
     write(tmp_path / "smaclite", "MMM__qmix", [18.0, 19.0, 20.0], env="smaclite/MMM")
     _, out, _ = run(capsys, str(tmp_path))
     row = next(line for line in out.splitlines() if "mappo-local" in line)
-    assert [cell.strip() for cell in row.strip("│").split("│")][2:6] == ["19.0", "[18.0, 20.0]", "0.500", "[0.000, 1.000]"]
+    assert [cell.strip() for cell in row.strip("│").split("│")][2:6] == [
+        "19.0",
+        "[18.0, 20.0]",
+        "0.500",
+        "[0.000, 1.000]",
+    ]
     cells = json.loads(run(capsys, str(tmp_path), "--json")[1])["cells"]
     assert [cell.get("final_win_rate", {}).get("estimate") for cell in cells] == [0.5, None]
 

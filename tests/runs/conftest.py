@@ -1,4 +1,5 @@
-"""One finished run for all tests of run folders: windows, a recurrent policy, random graphs, running statistics."""
+"""One finished run for all tests of run folders: windows, a recurrent policy, random graphs,
+running statistics."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -6,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from dgmarl import api
+from dgmarl.config.presets import TrainConfig, resolve
 from dgmarl.runs.recorder import TrainResult
-from dgmarl.settings import TrainConfig, resolve
 from tests.tiny import GIFT, WINDOWS
 
 

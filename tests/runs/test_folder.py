@@ -1,4 +1,5 @@
-"""The run folder: one writer, nothing overwritten, every mistake and misfortune in one sentence with earlier data intact."""
+"""The run folder: one writer, nothing overwritten, every mistake and misfortune in one sentence
+with earlier data intact."""
 
 import hashlib
 import json
@@ -17,13 +18,13 @@ import yaml
 
 from dgmarl import api
 from dgmarl.cli import main
-from dgmarl.config import build, override, read_yaml, write_yaml
+from dgmarl.config.presets import TrainConfig, resolve
+from dgmarl.config.yaml import build, override, read_yaml, write_yaml
 from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Evaluation
 from dgmarl.runs.checkpoints import indices, save_checkpoint
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
-from dgmarl.settings import TrainConfig, resolve
 from tests.tiny import GIFT, SMALL
 
 
@@ -39,7 +40,10 @@ def run(capsys, *arguments: object) -> tuple[int, str]:
 def digest(folder: Path) -> dict[str, str]:
     """Every file's content, but for the lock's."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 @pytest.fixture
@@ -64,15 +68,37 @@ def test_everything_that_was_promised_is_there(finished):
     assert len(rows) == result.steps.size
     for row in rows:
         assert row["step"] == steps[row["seed"], row["evaluation"]]
-        np.testing.assert_allclose(row["return_mean"], returns[row["seed"], row["evaluation"]].mean(), rtol=1e-6)
-        assert {"iteration", "wall_s", "return_std", "length_mean", "graph_density", "value_loss"} <= row.keys()
+        np.testing.assert_allclose(
+            row["return_mean"], returns[row["seed"], row["evaluation"]].mean(), rtol=1e-6
+        )
+        assert {
+            "iteration",
+            "wall_s",
+            "return_std",
+            "length_mean",
+            "graph_density",
+            "value_loss",
+        } <= row.keys()
     timing = json.loads((path / "timing.json").read_text())
-    assert {"compile_s", "train_s", "steps_per_s", "peak_memory_mib", "device", "python", "jax", "dgmarl"} <= timing.keys()
+    assert {
+        "compile_s",
+        "train_s",
+        "steps_per_s",
+        "peak_memory_mib",
+        "device",
+        "python",
+        "jax",
+        "dgmarl",
+    } <= timing.keys()
 
 
 def test_a_second_writer_is_refused_while_the_first_is_at_work(finished, copy):
     before = digest(copy)
-    second = ["-c", "import sys; from dgmarl.cli import main; main(['train', '--resume', sys.argv[1]])", str(copy)]
+    second = [
+        "-c",
+        "import sys; from dgmarl.cli import main; main(['train', '--resume', sys.argv[1]])",
+        str(copy),
+    ]
     with RunFolder(copy).lock():
         refused = by_itself([sys.executable, *second])
         assert refused.returncode == 2
@@ -99,7 +125,14 @@ def test_a_place_below_a_regular_file_is_refused(finished, tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match="cannot be written"):
         api.train_config(finished.config, tmp_path / "file" / "run")
-    code, said = run(capsys, "train", "--config", finished.path / "config.yaml", "--out", tmp_path / "file" / "run")
+    code, said = run(
+        capsys,
+        "train",
+        "--config",
+        finished.path / "config.yaml",
+        "--out",
+        tmp_path / "file" / "run",
+    )
     assert code == 2
     assert "is a file, not a folder" in said
     assert (tmp_path / "file").read_text() == "mine"
@@ -119,7 +152,8 @@ def train_on_a_full_disk(limit: int, *arguments: object) -> subprocess.Completed
 
 
 def by_itself(command: list[str]) -> subprocess.CompletedProcess:
-    """It adds nothing to the compiled programs that tests share: where it cannot write, JAX would say so on stderr."""
+    """It adds nothing to the compiled programs that tests share: where it cannot write, JAX would
+    say so on stderr."""
     alone = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1000000"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
 
@@ -137,7 +171,9 @@ def test_a_full_disk_is_told_and_what_was_there_is_intact(finished, unfinished, 
     after = digest(unfinished)
     changed = {name for name in before if after.get(name) != before[name]}
     assert changed <= {"metrics.jsonl", "returns.npz", "timing.json"}
-    for old, new in zip(metrics, (unfinished / "metrics.jsonl").read_text().splitlines(), strict=False):
+    for old, new in zip(
+        metrics, (unfinished / "metrics.jsonl").read_text().splitlines(), strict=False
+    ):
         if json.loads(old)["evaluation"] < len(finished.result.steps.T) - 1:
             assert json.loads(old) == json.loads(new)
     # With room again, it goes on as if nothing had happened.
@@ -145,7 +181,9 @@ def test_a_full_disk_is_told_and_what_was_there_is_intact(finished, unfinished, 
 
 
 def test_a_disk_that_is_full_from_the_start_is_told_too(finished, tmp_path):
-    failed = train_on_a_full_disk(1_000, "--config", finished.path / "config.yaml", "--out", tmp_path / "new")
+    failed = train_on_a_full_disk(
+        1_000, "--config", finished.path / "config.yaml", "--out", tmp_path / "new"
+    )
     assert failed.returncode == 1
     assert "File too large" in failed.stderr
     assert len(failed.stderr.strip().splitlines()) == 1
@@ -153,16 +191,21 @@ def test_a_disk_that_is_full_from_the_start_is_told_too(finished, tmp_path):
         RunFolder(tmp_path / "new").config()
 
 
-def test_numbers_that_are_none_stop_the_run_and_name_the_last_good_checkpoint(finished, unfinished, capsys):
+def test_numbers_that_are_none_stop_the_run_and_name_the_last_good_checkpoint(
+    finished, unfinished, capsys
+):
     last = indices(unfinished / "checkpoints")[-1]
     state = api.load(unfinished).state
     broken = state._replace(
-        learner=state.learner._replace(params=jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), state.learner.params))
+        learner=state.learner._replace(
+            params=jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), state.learner.params)
+        )
     )
     save_checkpoint(unfinished / "checkpoints", last, broken)
     step = int(state.step[1])
     with pytest.raises(
-        RunError, match=rf"of seed 1 became nan between step {step} and \d+; the last good checkpoint is number {last}"
+        RunError,
+        match=rf"of seed 1 became nan between step {step} and \d+; the last good checkpoint is number {last}",
     ):
         api.resume(unfinished)
     assert indices(unfinished / "checkpoints")[-1] == last
@@ -185,7 +228,9 @@ def test_what_is_no_run_folder_is_refused(tmp_path, capsys):
 
 
 def test_a_newer_format_is_refused(copy, capsys):
-    write_yaml(copy / "config.yaml", {**read_yaml(copy / "config.yaml"), "format": 2, "something_new": 1})
+    write_yaml(
+        copy / "config.yaml", {**read_yaml(copy / "config.yaml"), "format": 2, "something_new": 1}
+    )
     for arguments in (["train", "--resume", copy], ["evaluate", copy]):
         code, said = run(capsys, *arguments)
         assert code == 2
@@ -228,7 +273,11 @@ class Trap:
 
 def test_loading_executes_nothing(copy, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    np.savez(copy / "returns.npz", steps=np.array([Trap()], dtype=object), returns=np.array([Trap()], dtype=object))
+    np.savez(
+        copy / "returns.npz",
+        steps=np.array([Trap()], dtype=object),
+        returns=np.array([Trap()], dtype=object),
+    )
     with pytest.raises(UsageError, match="damaged"):
         RunFolder(copy).read_returns()
     (copy / "config.yaml").write_text(yaml.dump({"env": Trap()}))
@@ -245,12 +294,16 @@ def test_a_run_of_an_older_version_goes_on_with_metrics_it_did_not_have(tmp_path
     recorder = Recorder(config, folder)
     with recorder:
         folder.append_metrics([{"seed": seed, **row} for seed in (0, 1)])
-        folder.append_metrics([{"seed": seed, **row, "evaluation": 1, "new": 2.0} for seed in (0, 1)])
+        folder.append_metrics(
+            [{"seed": seed, **row, "evaluation": 1, "new": 2.0} for seed in (0, 1)]
+        )
         recorder.metrics = recorder._read_metrics()
         recorder.steps, recorder.returns = [np.array([10, 10])] * 2, [np.zeros((2, 3))] * 2
         recorder.compiled(0.0)
         state = SimpleNamespace(step=np.array([20, 20]), iteration=np.array([2, 2]))
         evaluation = Evaluation(jnp.zeros((2, 3)), jnp.ones((2, 3)), {})
-        recorder.record(state, {"old": np.ones(2), "new": np.ones(2), "newest": np.ones(2)}, evaluation)
+        recorder.record(
+            state, {"old": np.ones(2), "new": np.ones(2), "newest": np.ones(2)}, evaluation
+        )
         assert set(recorder.result(state).metrics) == {"old"}
         assert recorder.metrics[-1]["newest"].tolist() == [1, 1]

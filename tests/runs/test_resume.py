@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 
 from dgmarl import api
-from dgmarl.config import write_yaml
+from dgmarl.config.presets import resolve
+from dgmarl.config.yaml import write_yaml
 from dgmarl.errors import UsageError
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder
-from dgmarl.settings import resolve
 from tests.tiny import GIFT, WINDOWS
 
 START = """
 import sys
 from pathlib import Path
 from dgmarl import api
-from dgmarl.config import build, read_yaml
-from dgmarl.settings import TrainConfig
+from dgmarl.config.yaml import build, read_yaml
+from dgmarl.config.presets import TrainConfig
 
 out, config = map(Path, sys.argv[1:])
 if (out / "config.yaml").exists():
@@ -38,33 +38,48 @@ else:
 
 def numbers(path: Path) -> list[dict]:
     """All that was measured, but for the time it took."""
-    return [{name: value for name, value in row.items() if name != "wall_s"} for row in RunFolder(path).read_metrics()]
+    return [
+        {name: value for name, value in row.items() if name != "wall_s"}
+        for row in RunFolder(path).read_metrics()
+    ]
 
 
 def assert_identical(path: Path, finished) -> None:
     assert numbers(path) == numbers(finished.path)
-    for found, expected in zip(RunFolder(path).read_returns(), RunFolder(finished.path).read_returns(), strict=True):
+    for found, expected in zip(
+        RunFolder(path).read_returns(), RunFolder(finished.path).read_returns(), strict=True
+    ):
         np.testing.assert_array_equal(found, expected)
     states = [api.load(folder).state for folder in (path, finished.path)]
     for found, expected in zip(
-        *(jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))) for state in states), strict=True
+        *(jax.tree.leaves(state._replace(key=jax.random.key_data(state.key))) for state in states),
+        strict=True,
     ):
         np.testing.assert_array_equal(found, expected)
 
 
 def n_lines(path: Path) -> int:
-    return (path / "metrics.jsonl").read_bytes().count(b"\n") if (path / "metrics.jsonl").exists() else 0
+    return (
+        (path / "metrics.jsonl").read_bytes().count(b"\n")
+        if (path / "metrics.jsonl").exists()
+        else 0
+    )
 
 
 def test_a_run_killed_at_random_moments_ends_with_identical_numbers(finished, tmp_path):
     out, config, chance = tmp_path / "killed", tmp_path / "config.yaml", random.Random(0)
     write_yaml(config, finished.config)
     cut_short = 0
-    # The first is killed as soon as there is a folder to go on from, the others somewhere in the middle of their work.
+    # The first is killed as soon as there is a folder to go on from, the others somewhere in the
+    # middle of their work.
     for wanted in (0, 8, 24, None):
-        process = subprocess.Popen([sys.executable, "-c", START, str(out), str(config)], stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, str(out), str(config)], stderr=subprocess.PIPE, text=True
+        )
         if wanted is not None:
-            while process.poll() is None and not ((out / "config.yaml").exists() and n_lines(out) >= wanted):
+            while process.poll() is None and not (
+                (out / "config.yaml").exists() and n_lines(out) >= wanted
+            ):
                 time.sleep(0.002)
             time.sleep(chance.uniform(0, 0.3))
             process.kill()
@@ -77,7 +92,10 @@ def test_a_run_killed_at_random_moments_ends_with_identical_numbers(finished, tm
 
 
 def cut_file(checkpoint: Path) -> None:
-    largest = max((path for path in checkpoint.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    largest = max(
+        (path for path in checkpoint.rglob("*") if path.is_file()),
+        key=lambda path: path.stat().st_size,
+    )
     largest.write_bytes(largest.read_bytes()[:-7])
 
 
@@ -106,7 +124,9 @@ def copy(finished, tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("damage", [cut_file, flip_bit, lose_file, lose_checksums, break_checksums])
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_with_a_warning(finished, copy, damage):
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_with_a_warning(
+    finished, copy, damage
+):
     before, last = indices(copy / "checkpoints")
     template = finished.result.state
     with warnings.catch_warnings():
@@ -116,7 +136,10 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_with_a_warning(f
     with pytest.warns(UserWarning, match=f"{last:08d} is damaged"):
         assert load_latest(copy / "checkpoints", template)[0] == before
     damage(copy / "checkpoints" / f"{before:08d}")
-    with pytest.warns(UserWarning, match="damaged"), pytest.raises(UsageError, match="no whole checkpoint"):
+    with (
+        pytest.warns(UserWarning, match="damaged"),
+        pytest.raises(UsageError, match="no whole checkpoint"),
+    ):
         load_latest(copy / "checkpoints", template)
 
 
@@ -178,7 +201,11 @@ def test_remnants_of_a_checkpoint_that_was_being_written_are_ignored_and_cleared
 
 
 def test_a_learned_graph_goes_on_where_it_stopped(tmp_path):
-    changing = {"graph_model.replay": 2, "graph_model.pair_fraction": 0.5, "learner.adapt_cross_weight": True}
+    changing = {
+        "graph_model.replay": 2,
+        "graph_model.pair_fraction": 0.5,
+        "learner.adapt_cross_weight": True,
+    }
     config = resolve(GIFT, "ippo-dg", {**WINDOWS, **changing}, seeds=1, steps=60, graph="learned")
     whole = api.train_config(config)
 

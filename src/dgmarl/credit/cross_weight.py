@@ -1,15 +1,16 @@
 """How much the rewards of others should count, chosen by the data.
 
-The policy gradient of graph credit is a sum g = g_own + g_cross: from an agent's own rewards and from those of the agents it
-reached. Both are estimated from one batch, and the second is often much noisier. Adam divides out the length of a step, so what
-counts is how surely it points the right way: the signal-to-noise ratio
+The policy gradient of graph credit is a sum g = g_own + g_cross: from an agent's own rewards and
+from those of the agents it reached. Both are estimated from one batch, and the second is often much
+noisier. Adam divides out the length of a step, so what counts is how surely it points the right
+way: the signal-to-noise ratio
 
     ( <g, g_own> + beta <g, g_cross> )^2 / ( V_own + 2 beta V_both + beta^2 V_cross )
 
-which is largest at beta = x_cross / x_own with x = V^-1 (<g, g_own>, <g, g_cross>). Signal and noise V are measured with the
-gradients of two halves of each batch: products across the halves have the right expectation, and the differences are noise.
-Running means are taken before the batch they weigh, so beta never depends on it and the gradient of each part stays unbiased.
-"""
+which is largest at beta = x_cross / x_own with x = V^-1 (<g, g_own>, <g, g_cross>). Signal and
+noise V are measured with the gradients of two halves of each batch: products across the halves have
+the right expectation, and the differences are noise. Running means are taken before the batch they
+weigh, so beta never depends on it and the gradient of each part stays unbiased."""
 
 from typing import NamedTuple
 
@@ -21,7 +22,8 @@ DECAY = 0.99
 
 
 LEAST = 0.2
-"""Smallest weight. With none, a policy that has become selfish never meets what would speak for others."""
+"""Smallest weight. With none, a policy that has become selfish never meets what would speak for
+others."""
 
 
 class CrossMoments(NamedTuple):
@@ -37,12 +39,15 @@ def initial_moments() -> CrossMoments:
 
 
 def updated_moments(moments: CrossMoments, gradients: Float[Array, "2 2 P"]) -> CrossMoments:
-    """With the gradients of one more batch: of its two halves, from own rewards and from those of others."""
+    """With the gradients of one more batch: of its two halves, from own rewards and from those of
+    others."""
     first, second = gradients
     signal = (second @ first.sum(axis=0) + first @ second.sum(axis=0)) / 2
     noise = (first - second) @ (first - second).T
     new = CrossMoments(signal, noise)
-    return CrossMoments(*(DECAY * old + (1 - DECAY) * now for old, now in zip(moments, new, strict=True)))
+    return CrossMoments(
+        *(DECAY * old + (1 - DECAY) * now for old, now in zip(moments, new, strict=True))
+    )
 
 
 def best_cross_weight(moments: CrossMoments) -> Float[Array, ""]:

@@ -18,10 +18,11 @@ def td_errors(
     bootstrap: Bool[Array, "T *B"],
     gamma: float | Float[Array, ""],
 ) -> Float[Array, "T *B N"]:
-    """delta^i_t = r^i_t + gamma * V^i(successor of t) - V^i_t; the successor counts only where `bootstrap`.
+    """delta^i_t = r^i_t + gamma * V^i(successor of t) - V^i_t; the successor counts only where
+    `bootstrap`.
 
-    next_value: the value of the true successor, before any reset. Where `bootstrap` is False it is never read.
-    """
+    next_value: the value of the true successor, before any reset. Where `bootstrap` is False it is
+      never read."""
     gamma = jnp.asarray(gamma, reward.dtype)
     return reward + gamma * jnp.where(bootstrap[..., None], next_value, 0) - value
 
@@ -42,9 +43,11 @@ def gae(
 
     The critic's target is `gae(...) + value`. For a team reward, pass it to every agent.
 
-    reward, value, next_value: per agent; next_value is the value of the true successor, before any reset.
-    bootstrap: not terminated.  continues: not (terminated or truncated). The end of the window needs no mark.
-    Steps after an `continues = False` may be padding: nothing in them reaches back past that step, not even NaN.
+    reward, value, next_value: per agent; next_value is the value of the true successor, before any
+      reset.
+    bootstrap: not terminated.  continues: not (terminated or truncated). The end of the window
+      needs no mark. Steps after an `continues = False` may be padding: nothing in them reaches back
+      past that step, not even NaN.
 
     >>> one = jnp.ones((3, 1))
     >>> gae(one, 0 * one, 0 * one, jnp.ones(3, bool), jnp.ones(3, bool), gamma=0.5, lambda_=1.0)[:, 0]
@@ -67,9 +70,8 @@ def discounted_sums(
 ) -> Float[Array, "T *B N"]:
     """sum over t' >= t in the same episode of decay^(t' - t) * signal[t'].
 
-    x_t = signal_t + factor_t * x_{t+1} is associative in (factor, signal), so it takes log T rounds instead of T: on an
-    accelerator, where every round is a launch, that is what counts.
-    """
+    x_t = signal_t + factor_t * x_{t+1} is associative in (factor, signal), so it takes log T rounds
+    instead of T: on an accelerator, where every round is a launch, that is what counts."""
     factor = jnp.where(continues[..., None], jnp.asarray(decay, signal.dtype), 0)
 
     def combine(later: tuple[Array, Array], now: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -77,11 +79,14 @@ def discounted_sums(
         carried = jnp.where(now[0] == 0, 0, now[0] * later[1])
         return now[0] * later[0], now[1] + carried
 
-    return lax.associative_scan(combine, (jnp.broadcast_to(factor, signal.shape), signal), reverse=True)[1]
+    return lax.associative_scan(
+        combine, (jnp.broadcast_to(factor, signal.shape), signal), reverse=True
+    )[1]
 
 
 def require_floats(**arrays: Any) -> list[Array]:
-    """The arrays as JAX arrays; a ValueError unless all are floats of one dtype and one shape [T, ..., N]."""
+    """The arrays as JAX arrays; a ValueError unless all are floats of one dtype and one shape [T,
+    ..., N]."""
     converted = {name: jnp.asarray(array) for name, array in arrays.items()}
     first_name, first = next(iter(converted.items()))
     if first.ndim < 2:
@@ -90,29 +95,40 @@ def require_floats(**arrays: Any) -> list[Array]:
         if not jnp.issubdtype(array.dtype, jnp.floating):
             raise ValueError(f"{name} must hold floats, got {array.dtype}")
         if array.dtype != first.dtype:
-            raise ValueError(f"{name} is {array.dtype}, but {first_name} is {first.dtype}; use one dtype for both")
+            raise ValueError(
+                f"{name} is {array.dtype}, but {first_name} is {first.dtype}; use one dtype for "
+                "both"
+            )
         if array.shape != first.shape:
-            raise ValueError(f"{name} has the shape {array.shape}, but {first_name} has {first.shape}; they must agree")
+            raise ValueError(
+                f"{name} has the shape {array.shape}, but {first_name} has {first.shape}; they "
+                "must agree"
+            )
     return list(converted.values())
 
 
 def require_masks(per_agent: Float[Array, "T *B N"], **masks: Any) -> list[Bool[Array, "T *B"]]:
-    """The masks as JAX arrays; a ValueError unless they are Boolean, one entry per step, shared by the agents."""
+    """The masks as JAX arrays; a ValueError unless they are Boolean, one entry per step, shared by
+    the agents."""
     converted = {name: jnp.asarray(mask) for name, mask in masks.items()}
     for name, mask in converted.items():
         if mask.dtype != jnp.bool_:
             raise ValueError(f"{name} must be Boolean, got {mask.dtype}; use {name}.astype(bool)")
         if mask.shape != per_agent.shape[:-1]:
             raise ValueError(
-                f"{name} must have the shape {per_agent.shape[:-1]}, one entry per step for all agents, got {mask.shape}"
+                f"{name} must have the shape {per_agent.shape[:-1]}, one entry per step for all "
+                f"agents, got {mask.shape}"
             )
     return list(converted.values())
 
 
 def require_fractions(**numbers: Any) -> None:
-    """A ValueError for anything but single numbers, and for numbers that are known now and outside [0, 1]."""
+    """A ValueError for anything but single numbers, and for numbers that are known now and outside
+    [0, 1]."""
     for name, number in numbers.items():
         if jnp.ndim(number) != 0:
-            raise ValueError(f"{name} must be one number, got an array of shape {jnp.shape(number)}")
+            raise ValueError(
+                f"{name} must be one number, got an array of shape {jnp.shape(number)}"
+            )
         if not isinstance(number, Tracer) and not 0 <= float(number) <= 1:
             raise ValueError(f"{name} must lie in [0, 1], got {float(number)}")

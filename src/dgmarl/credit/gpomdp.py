@@ -1,11 +1,13 @@
-"""Policy-gradient estimators over sampled trajectories: GPOMDP and its dependence-graph counterpart.
+"""Policy-gradient estimators over sampled trajectories: GPOMDP and its dependence-graph
+counterpart.
 
-The paper's equations gpomdp and grad_graph carry two discounts, gamma^t before the score and gamma^k before the reward. The
-gradient of J = E sum_k gamma^k r_k has only the second, with k counted from the start of the trajectory, and so has the
-paper's own proof (the single-trajectory estimate before equation boundK): with both, later steps are discounted twice and the
-estimate is biased. Here it is gamma^k once. Two more readings: the score in equation gpomdp is that of agent j (printed with
-a^i, s^i), and T_ji^H is the lag after t (printed as an absolute time, but added to t).
-"""
+The paper's equations gpomdp and grad_graph carry two discounts, gamma^t before the score and
+gamma^k before the reward. The gradient of J = E sum_k gamma^k r_k has only the second, with k
+counted from the start of the trajectory, and so has the paper's own proof (the single-trajectory
+estimate before equation boundK): with both, later steps are discounted twice and the estimate is
+biased. Here it is gamma^k once. Two more readings: the score in equation gpomdp is that of agent j
+(printed with a^i, s^i), and T_ji^H is the lag after t (printed as an absolute time, but added to
+t)."""
 
 from functools import partial
 from typing import Any
@@ -26,14 +28,16 @@ def gpomdp(
     *,
     per_trajectory: bool = False,
 ) -> PyTree[Float[Array, "N ..."]]:
-    """The gradient of the team return for each agent's parameters (equation gpomdp, summed over the targets i).
+    """The gradient of the team return for each agent's parameters (equation gpomdp, summed over the
+    targets i).
 
         g_j = mean over trajectories of  sum_t score_j[t] * sum_{k >= t} gamma^k * sum_i r^i_k
 
-    scores: grad log pi_j(a^j_t | s^j_t), an array or a pytree of arrays [m, T, N, ...] (agent j on axis 2).
+    scores: grad log pi_j(a^j_t | s^j_t), an array or a pytree of arrays [m, T, N, ...] (agent j on
+      axis 2).
     reward: of m trajectories of T steps; shorter ones are filled up with zeros.
-    per_trajectory: return the m single-trajectory estimates [m, N, ...] instead of their mean, for second moments.
-    For the gradient of one target's return, zero the rewards of the others.
+    per_trajectory: return the m single-trajectory estimates [m, N, ...] instead of their mean, for
+      second moments. For the gradient of one target's return, zero the rewards of the others.
 
     >>> gpomdp(jnp.ones((1, 2, 1, 1)), jnp.ones((1, 2, 1)), gamma=0.5)
     Array([[2.]], dtype=float32)
@@ -52,32 +56,47 @@ def graph_gpomdp(
     reward_graph: Bool[Arrays, "... N N"] | None = None,
     per_trajectory: bool = False,
 ) -> PyTree[Float[Array, "N ..."]]:
-    """The same with only the rewards that j could have influenced (equation grad_graph, summed over the targets i).
+    """The same with only the rewards that j could have influenced (equation grad_graph, summed over
+    the targets i).
 
-        g_j = mean over trajectories of  sum_t score_j[t] * sum_i sum_{k >= t + T_ji} gamma^k * r^i_k
+        g_j = mean over trajectories of  sum_t score_j[t] * sum_i sum_{k >= t + T_ji} gamma^k *
+        r^i_k
 
-    graph: A[., t, j, i], Boolean, row = source, column = target. T_ji is the reward lag: 0 for j = i, else one more than the
+    graph: A[., t, j, i], Boolean, row = source, column = target. T_ji is the reward lag: 0 for j =
+      i, else one more than the
       meeting time (`reward_lags`).
-    reward_graph: the 0-hop parents of Proposition global_generalized, B[k, i] = k's action moves i's reward at once, [N, N]
-      (fast) or one per step, the shape of `graph` (O(T^2 N^3)). r^i_k then counts if some agent that j has reached before k
-      has B[., i]. Default: only i itself.
+    reward_graph: the 0-hop parents of Proposition global_generalized, B[k, i] = k's action moves
+      i's reward at once, [N, N]
+      (fast) or one per step, the shape of `graph` (O(T^2 N^3)). r^i_k then counts if some agent
+      that j has reached before k has B[., i]. Default: only i itself.
     """
     (reward,) = require_floats(reward=reward)
     _check(scores, reward, gamma)
     graph = require_graph(graph)
     if graph.shape != (*reward.shape, reward.shape[-1]):
-        raise ValueError(f"graph must have the shape {(*reward.shape, reward.shape[-1])}, got {graph.shape}")
+        raise ValueError(
+            f"graph must have the shape {(*reward.shape, reward.shape[-1])}, got {graph.shape}"
+        )
     if reward_graph is not None:
         reward_graph = jnp.asarray(reward_graph)
-        if reward_graph.dtype != jnp.bool_ or reward_graph.shape not in (graph.shape, graph.shape[-2:]):
+        if reward_graph.dtype != jnp.bool_ or reward_graph.shape not in (
+            graph.shape,
+            graph.shape[-2:],
+        ):
             allowed = f"{graph.shape[-2:]} or {graph.shape}"
-            raise ValueError(f"reward_graph must be Boolean of shape {allowed}, got {reward_graph.dtype} {reward_graph.shape}")
-    return _mean_gradient(scores, _graph_returns(reward, graph, reward_graph, gamma), per_trajectory)
+            raise ValueError(
+                f"reward_graph must be Boolean of shape {allowed}, got {reward_graph.dtype} "
+                f"{reward_graph.shape}"
+            )
+    return _mean_gradient(
+        scores, _graph_returns(reward, graph, reward_graph, gamma), per_trajectory
+    )
 
 
 @jax.jit
 def _returns(reward, gamma):
-    """Entry [m, t]: the team's reward from t on, discounted from the start; one column for all agents."""
+    """Entry [m, t]: the team's reward from t on, discounted from the start; one column for all
+    agents."""
     team = jnp.swapaxes(reward.sum(-1, keepdims=True), 0, 1)
     goes_on = jnp.ones(team.shape[:-1], bool)
     return jnp.swapaxes(_from_start(discounted_sums(team, goes_on, gamma), gamma), 0, 1)
@@ -85,7 +104,8 @@ def _returns(reward, gamma):
 
 @jax.jit
 def _graph_returns(reward, graph, reward_graph, gamma):
-    """Entry [m, t, j]: the rewards from t on that j could have influenced, discounted from the start."""
+    """Entry [m, t, j]: the rewards from t on that j could have influenced, discounted from the
+    start."""
     reward, graph = jnp.swapaxes(reward, 0, 1), jnp.swapaxes(graph, 0, 1)
     gamma = jnp.asarray(gamma, reward.dtype)
     loops = jnp.eye(graph.shape[-1], dtype=bool)
@@ -93,7 +113,9 @@ def _graph_returns(reward, graph, reward_graph, gamma):
     if reward_graph is None or reward_graph.ndim == 2:
         at_once = loops if reward_graph is None else reward_graph
         to_go = discounted_sums(reward, goes_on, gamma)
-        credit = meeting_tails(to_go, gamma, graph, ~goes_on, lambda _: at_once, lambda _, tail: tail.sum(-1))
+        credit = meeting_tails(
+            to_go, gamma, graph, ~goes_on, lambda _: at_once, lambda _, tail: tail.sum(-1)
+        )
     else:
         at_once = jnp.swapaxes(reward_graph, 0, 1) | loops
         credit = path_sums(reward, at_once, graph | loops, goes_on, gamma, boolean_product).sum(-1)
@@ -101,7 +123,8 @@ def _graph_returns(reward, graph, reward_graph, gamma):
 
 
 def _from_start(credit, gamma):
-    """Discount credit that is counted from its own step, time first, from the start of the trajectory instead."""
+    """Discount credit that is counted from its own step, time first, from the start of the
+    trajectory instead."""
     steps = jnp.arange(credit.shape[0], dtype=credit.dtype).reshape(-1, *(1,) * (credit.ndim - 1))
     return jnp.asarray(gamma, credit.dtype) ** steps * credit
 
@@ -122,4 +145,7 @@ def _check(scores: Any, reward: Array, gamma: Any) -> None:
         raise ValueError(f"reward must have the shape [m, T, N], got {reward.shape}")
     for leaf in jax.tree.leaves(scores):
         if jnp.shape(leaf)[:3] != reward.shape:
-            raise ValueError(f"scores must have the shape [m, T, N, ...] with {reward.shape} in front, got {jnp.shape(leaf)}")
+            raise ValueError(
+                f"scores must have the shape [m, T, N, ...] with {reward.shape} in front, got "
+                f"{jnp.shape(leaf)}"
+            )

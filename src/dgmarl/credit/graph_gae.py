@@ -1,9 +1,10 @@
-"""Advantages through dependence graphs (Algorithm 1 of the paper): each agent is credited with what it could have reached.
+"""Advantages through dependence graphs (Algorithm 1 of the paper): each agent is credited with what
+it could have reached.
 
-Algorithm 1 weighs the TD error of agent i at t in the advantage of agent j at t0 by whether j has reached i by then. Agents
-reach themselves, so once reached stays reached, and the double loop over t0 and t collapses to one look-up: the ordinary GAE
-of agent i at the meeting time. `meeting_tails` is that look-up; the rest is bookkeeping.
-"""
+Algorithm 1 weighs the TD error of agent i at t in the advantage of agent j at t0 by whether j has
+reached i by then. Agents reach themselves, so once reached stays reached, and the double loop over
+t0 and t collapses to one look-up: the ordinary GAE of agent i at the meeting time. `meeting_tails`
+is that look-up; the rest is bookkeeping."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.credit.gae import discounted_sums, require_floats, require_fractions, require_masks, td_errors
+from dgmarl.credit.gae import (
+    discounted_sums,
+    require_floats,
+    require_fractions,
+    require_masks,
+    td_errors,
+)
 from dgmarl.graphs.reach import (
     NEVER,
     Arrays,
@@ -62,33 +69,41 @@ def graph_gae(
 ) -> Float[Array, "T *B N"] | Float[Array, "T *B N N"]:
     """The advantage of every agent from the rewards it could have influenced.
 
-    With M the first step at which a path from (t, j) reaches i (`t + meeting_times`), GAE^i the ordinary GAE of agent i,
-    R^i = GAE^i + V^i its lambda-return, and c the credit of the pair (nothing from M on if i is never reached):
+    With M the first step at which a path from (t, j) reaches i (`t + meeting_times`), GAE^i the
+    ordinary GAE of agent i, R^i = GAE^i + V^i its lambda-return, and c the credit of the pair
+    (nothing from M on if i is never reached):
 
-        form "td", Algorithm 1:  c[t, j, i] = (gamma*lambda)^(M-t) * GAE^i[M]
-        form "return":           c[t, j, i] = gamma^(M-t) * R^i[M]   for i != j,      GAE^j[t]   for i = j
-        weighted:                c <- lambda * c + (1 - lambda) * (the same with M = t)
-        Adv[t, j] = c[t, j, j] + sum over i != j of cross_weight * (c[t, j, i] - pair_baseline[t, j, i])
+        form "td", Algorithm 1:  c[t, j, i] = (gamma*lambda)^(M-t) * GAE^i[M] form "return":
+        c[t, j, i] = gamma^(M-t) * R^i[M]   for i != j,      GAE^j[t]   for i = j
+        weighted:                c <- lambda * c + (1 - lambda) * (the same with M = t) Adv[t, j] =
+          c[t, j, j] + sum over i != j of cross_weight * (c[t, j, i] - pair_baseline[t, j, i])
 
-    The "td" form drops credit that a critic with a view wider than agent i's own state has already booked before M; the
-    "return" form does not, and needs a baseline to keep its variance down.
+    The "td" form drops credit that a critic with a view wider than agent i's own state has already
+    booked before M; the "return" form does not, and needs a baseline to keep its variance down.
 
-    reward, value, next_value: per agent; next_value is the value of the true successor, before any reset.
-    graph: A[t, j, i], Boolean: what j does at t can reach i's next state. Row = source, column = target.
-    bootstrap: not terminated.  continues: not (terminated or truncated); cuts both GAE and paths. Steps after a
+    reward, value, next_value: per agent; next_value is the value of the true successor, before any
+      reset.
+    graph: A[t, j, i], Boolean: what j does at t can reach i's next state. Row = source, column =
+      target.
+    bootstrap: not terminated.  continues: not (terminated or truncated); cuts both GAE and paths.
+      Steps after a
       `continues = False` may be padding: nothing in them reaches back past that step.
     weighted: unreached agents keep the weight 1 - lambda (the paper's default) instead of 0.
-    pair_baseline: expectation of c[t, j, i] given what j saw before acting at t; "return" form only.
-    reward_graph: B[k, i] = k's action moves i's reward at once. The TD error of i at t counts from the first step at which
-      some k reached earlier has A[t, k, i] or B[k, i]. Constant in time ([N, N] or [..., N, N]): as fast as without. One per
-      step (shape of `graph`): the weights may then switch off again, exact in O(T^2 N^3), "td" form only. Default: only i
-      itself.
-    cross_weight: one number, one per pair (broadcast to [..., N, N]), or one per step and pair (shape of `graph`).
+    pair_baseline: expectation of c[t, j, i] given what j saw before acting at t; "return" form
+      only.
+    reward_graph: B[k, i] = k's action moves i's reward at once. The TD error of i at t counts from
+      the first step at which
+      some k reached earlier has A[t, k, i] or B[k, i]. Constant in time ([N, N] or [..., N, N]): as
+      fast as without. One per step (shape of `graph`): the weights may then switch off again, exact
+      in O(T^2 N^3), "td" form only. Default: only i itself.
+    cross_weight: one number, one per pair (broadcast to [..., N, N]), or one per step and pair
+      (shape of `graph`).
     per_pair: return the summands [T, ..., j, i] instead of their sum over i.
     method, max_degree: see `meeting_times`.
     own: the result of `gae` on the same arguments, where the caller has it already.
 
-    A chain 0 -> 1 -> 2 in which agent 2 earns 1 at the second step: agent 0 reaches it in two steps, not in one.
+    A chain 0 -> 1 -> 2 in which agent 2 earns 1 at the second step: agent 0 reaches it in two
+    steps, not in one.
 
     >>> chain = jnp.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]], bool)
     >>> reward, zero, on = jnp.zeros((2, 3)).at[1, 2].set(1.0), jnp.zeros((2, 3)), jnp.ones(2, bool)
@@ -101,9 +116,24 @@ def graph_gae(
     bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
     require_fractions(gamma=gamma, lambda_=lambda_)
     _check_options(form, pair_baseline, reward_graph, cross_weight, graph)
-    options = {"form": form, "per_pair": per_pair, "max_degree": degree_bound(graph, method, max_degree)}
+    options = {
+        "form": form,
+        "per_pair": per_pair,
+        "max_degree": degree_bound(graph, method, max_degree),
+    }
     steps = Steps(reward, value, next_value, bootstrap, continues)
-    return _graph_gae(steps, graph, gamma, lambda_, weighted, pair_baseline, reward_graph, cross_weight, own, **options)
+    return _graph_gae(
+        steps,
+        graph,
+        gamma,
+        lambda_,
+        weighted,
+        pair_baseline,
+        reward_graph,
+        cross_weight,
+        own,
+        **options,
+    )
 
 
 def soft_graph_gae(
@@ -120,13 +150,15 @@ def soft_graph_gae(
     cross_weight: float | Float[Arrays, "..."] = 1.0,
     per_pair: bool = False,
 ) -> Float[Array, "T *B N"] | Float[Array, "T *B N N"]:
-    """Algorithm 1 with soft edges: the TD error of i counts with the strongest path that has reached it, not with 0 or 1.
+    """Algorithm 1 with soft edges: the TD error of i counts with the strongest path that has
+    reached it, not with 0 or 1.
 
-        Adv[t0, j] = sum over i, t >= t0 of (gamma*lambda)^(t-t0) * w * delta^i_t
-        w = S, or lambda * S + 1 - lambda if weighted;  S = largest product of weights along a path from (t0, j) to (t, i)
+        Adv[t0, j] = sum over i, t >= t0 of (gamma*lambda)^(t-t0) * w * delta^i_t w = S, or lambda *
+        S + 1 - lambda if weighted;  S = largest product of weights along a path from (t0, j) to (t,
+        i)
 
-    weights: floats in [0, 1], row = source, column = target; every agent reaches itself with weight 1. O(T^2 N^3); with
-    weights 0 and 1 the same as `graph_gae`, whose other arguments it shares.
+    weights: floats in [0, 1], row = source, column = target; every agent reaches itself with weight
+      1. O(T^2 N^3); with weights 0 and 1 the same as `graph_gae`, whose other arguments it shares.
     """
     reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
     weights = _require_agents(require_weights(weights), reward, "weights")
@@ -147,18 +179,21 @@ def credited_rewards(
     lambda_: float,
     **options: Any,
 ) -> Float[Array, "T N"]:
-    """Which later reward of whom is credited to what `agent` did at step t: entry [t', i] is the weight of r^i_{t'}.
+    """Which later reward of whom is credited to what `agent` did at step t: entry [t', i] is the
+    weight of r^i_{t'}.
 
-    The advantage is linear in the rewards, so these weights are its derivative; in the "td" form they are the weights of the
-    TD errors too. options: those of `graph_gae` that bear on it (weighted, form, reward_graph, cross_weight).
-    """
+    The advantage is linear in the rewards, so these weights are its derivative; in the "td" form
+    they are the weights of the TD errors too. options: those of `graph_gae` that bear on it
+    (weighted, form, reward_graph, cross_weight)."""
     graph, ends = require_graph(graph), jnp.asarray(ends)
     if graph.ndim != 3:
         raise ValueError(f"graph must be one window [T, N, N], got {graph.shape}")
     zero = jnp.zeros(graph.shape[:-1])
 
     def advantage(reward):
-        return graph_gae(reward, zero, zero, graph, ~ends, ~ends, gamma, lambda_, **options)[t, agent]
+        return graph_gae(reward, zero, zero, graph, ~ends, ~ends, gamma, lambda_, **options)[
+            t, agent
+        ]
 
     return jax.grad(advantage)(zero)
 
@@ -172,10 +207,11 @@ def meeting_tails(
     finish: Callable[[Int[Array, ""], Float[Array, "*B N N"]], Any],
     max_degree: int | None = None,
 ) -> Any:
-    """Stacks `finish(t, tail)` over t, where tail[j, i] = decay^lag * table[t + lag, i] at the lag of the pair, 0 if never.
+    """Stacks `finish(t, tail)` over t, where tail[j, i] = decay^lag * table[t + lag, i] at the lag
+    of the pair, 0 if never.
 
-    now: the pairs that meet at once, from the step's graph (see `scan_lags`). Only one step's pairs are held at a time.
-    """
+    now: the pairs that meet at once, from the step's graph (see `scan_lags`). Only one step's pairs
+      are held at a time."""
     powers = decay ** jnp.arange(graph.shape[0], dtype=table.dtype)
 
     def emit(t, lags):
@@ -189,7 +225,19 @@ def meeting_tails(
 
 @partial(jax.jit, static_argnames=("form", "per_pair", "max_degree"))
 def _graph_gae(
-    steps, graph, gamma, lambda_, weighted, baseline, reward_graph, cross_weight, own, *, form, per_pair, max_degree
+    steps,
+    graph,
+    gamma,
+    lambda_,
+    weighted,
+    baseline,
+    reward_graph,
+    cross_weight,
+    own,
+    *,
+    form,
+    per_pair,
+    max_degree,
 ):
     delta, computed, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
     own = computed if own is None else own
@@ -200,35 +248,52 @@ def _graph_gae(
         def at_t(array):
             return array[t] if jnp.ndim(array) == graph.ndim else array
 
-        pairs = _pair_summands(credit, own[t], table[t], unreached, at_t(baseline), at_t(cross_weight))
+        pairs = _pair_summands(
+            credit, own[t], table[t], unreached, at_t(baseline), at_t(cross_weight)
+        )
         return pairs if per_pair else pairs.sum(-1)
 
     if jnp.ndim(reward_graph) < graph.ndim:
-        reached = (lambda edges: edges) if reward_graph is None else (lambda edges: edges | reward_graph)
+        reached = (
+            (lambda edges: edges) if reward_graph is None else (lambda edges: edges | reward_graph)
+        )
         decay = gamma * lambda_ if form == "td" else gamma
         return meeting_tails(table, decay, graph, ~steps.continues, reached, finish, max_degree)
     loops = jnp.eye(graph.shape[-1], dtype=bool)
-    credit = path_sums(delta, graph | reward_graph | loops, graph | loops, steps.continues, gamma * lambda_, boolean_product)
+    credit = path_sums(
+        delta,
+        graph | reward_graph | loops,
+        graph | loops,
+        steps.continues,
+        gamma * lambda_,
+        boolean_product,
+    )
     return jax.vmap(finish)(jnp.arange(graph.shape[0]), credit)
 
 
 @jax.jit
 def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, weighted):
     delta, own, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
-    edges = jnp.maximum(weights, jnp.eye(weights.shape[-1], dtype=weights.dtype)).astype(delta.dtype)
+    edges = jnp.maximum(weights, jnp.eye(weights.shape[-1], dtype=weights.dtype)).astype(
+        delta.dtype
+    )
     credit = path_sums(delta, edges, edges, steps.continues, gamma * lambda_, max_product)
     return _pair_summands(credit, own, own, jnp.where(weighted, 1 - lambda_, 0), None, cross_weight)
 
 
 def _plain_credit(steps, gamma, lambda_):
     """TD errors and GAE of each agent, and the two constants in the dtype of the rewards."""
-    gamma, lambda_ = jnp.asarray(gamma, steps.reward.dtype), jnp.asarray(lambda_, steps.reward.dtype)
+    gamma, lambda_ = (
+        jnp.asarray(gamma, steps.reward.dtype),
+        jnp.asarray(lambda_, steps.reward.dtype),
+    )
     delta = td_errors(steps.reward, steps.value, steps.next_value, steps.bootstrap, gamma)
     return delta, discounted_sums(delta, steps.continues, gamma * lambda_), gamma, lambda_
 
 
 def _pair_summands(credit, own, start, unreached, baseline, cross_weight):
-    """What each target i adds to the advantage of j: its own GAE on the diagonal, weighted credit elsewhere.
+    """What each target i adds to the advantage of j: its own GAE on the diagonal, weighted credit
+    elsewhere.
 
     start: the tail at the start itself, which unreached agents keep with the weight `unreached`.
     """
@@ -240,11 +305,11 @@ def _pair_summands(credit, own, start, unreached, baseline, cross_weight):
 
 
 def path_sums(signal, now, edges, continues, decay, product):
-    """Entry [t0, j, i]: sum over t >= t0 of decay^(t-t0) * w * signal[t, i], w = strength at which j's paths meet i at t.
+    """Entry [t0, j, i]: sum over t >= t0 of decay^(t-t0) * w * signal[t, i], w = strength at which
+    j's paths meet i at t.
 
-    One pass forwards in time for all starts at once: `reached[t0, j, k]` is how strongly (t0, j) has reached k before t, and
-    w the product of that with now[t].
-    """
+    One pass forwards in time for all starts at once: `reached[t0, j, k]` is how strongly (t0, j)
+    has reached k before t, and w the product of that with now[t]."""
     n_steps = signal.shape[0]
     starts = jnp.arange(n_steps).reshape(-1, *(1,) * (edges.ndim - 1))
     loops = jnp.eye(edges.shape[-1], dtype=edges.dtype)
@@ -255,7 +320,9 @@ def path_sums(signal, now, edges, continues, decay, product):
         reached = jnp.where(starts == t, loops, reached)
         weight = product(reached, now_t[None]) * decay ** jnp.maximum(t - starts, 0)
         total = total + jnp.where(weight > 0, weight * signal_t[..., None, :], 0)
-        reached = jnp.where(goes_on[..., None, None], product(reached, edges_t[None]), jnp.zeros_like(reached))
+        reached = jnp.where(
+            goes_on[..., None, None], product(reached, edges_t[None]), jnp.zeros_like(reached)
+        )
         return (reached, total), None
 
     carry = (jnp.zeros_like(edges), jnp.zeros(edges.shape, signal.dtype))
@@ -265,24 +332,40 @@ def path_sums(signal, now, edges, continues, decay, product):
 def _require_agents(graph: Array, reward: Array, name: str) -> Array:
     expected = (*reward.shape, reward.shape[-1])
     if graph.shape != expected:
-        raise ValueError(f"{name} must have the shape {expected} for rewards of shape {reward.shape}, got {graph.shape}")
+        raise ValueError(
+            f"{name} must have the shape {expected} for rewards of shape {reward.shape}, got "
+            f"{graph.shape}"
+        )
     return graph
 
 
 def _check_cross_weight(cross_weight: Any, graph: Array) -> None:
     shape, pairs = jnp.shape(cross_weight), graph.shape[1:]
-    broadcasts = len(shape) <= len(pairs) and all(n in (1, m) for n, m in zip(shape[::-1], pairs[::-1], strict=False))
+    broadcasts = len(shape) <= len(pairs) and all(
+        n in (1, m) for n, m in zip(shape[::-1], pairs[::-1], strict=False)
+    )
     if shape != graph.shape and not broadcasts:
-        raise ValueError(f"cross_weight must be one number, broadcast to {pairs} or have the shape {graph.shape}, got {shape}")
+        raise ValueError(
+            f"cross_weight must be one number, broadcast to {pairs} or have the shape "
+            f"{graph.shape}, got {shape}"
+        )
 
 
-def _check_options(form: str, pair_baseline: Any, reward_graph: Any, cross_weight: Any, graph: Array) -> None:
+def _check_options(
+    form: str, pair_baseline: Any, reward_graph: Any, cross_weight: Any, graph: Array
+) -> None:
     if form not in ("td", "return"):
         raise ValueError(f"form must be 'td' or 'return', got {form!r}")
     if pair_baseline is not None and form != "return":
-        raise ValueError("pair_baseline belongs to form='return'; the 'td' form has its baseline in the TD errors")
+        raise ValueError(
+            "pair_baseline belongs to form='return'; the 'td' form has its baseline in the TD "
+            "errors"
+        )
     if pair_baseline is not None and jnp.shape(pair_baseline) != graph.shape:
-        raise ValueError(f"pair_baseline must have the shape {graph.shape} of the graph, got {jnp.shape(pair_baseline)}")
+        raise ValueError(
+            f"pair_baseline must have the shape {graph.shape} of the graph, got "
+            f"{jnp.shape(pair_baseline)}"
+        )
     _check_cross_weight(cross_weight, graph)
     if reward_graph is None:
         return
@@ -291,9 +374,11 @@ def _check_options(form: str, pair_baseline: Any, reward_graph: Any, cross_weigh
         raise ValueError(f"reward_graph must be Boolean, got {dtype}")
     if shape not in (graph.shape, graph.shape[1:], graph.shape[-2:]):
         raise ValueError(
-            f"reward_graph must have the shape {graph.shape[-2:]}, {graph.shape[1:]} or {graph.shape}, got {shape}"
+            f"reward_graph must have the shape {graph.shape[-2:]}, {graph.shape[1:]} or "
+            f"{graph.shape}, got {shape}"
         )
     if form == "return" and len(shape) == graph.ndim:
         raise ValueError(
-            "form='return' needs a reward_graph that is constant in time: its credit starts once and does not stop"
+            "form='return' needs a reward_graph that is constant in time: its credit starts once "
+            "and does not stop"
         )

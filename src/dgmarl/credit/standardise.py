@@ -1,8 +1,8 @@
 """Rewards on a common scale: running mean and variance, merged batch by batch.
 
-The paper's runs differ in the shape of the statistics: one scalar of the summed reward for global credit, one per agent for
-local credit, one scalar over all agents' rewards for dependence graphs. Update first, then standardise.
-"""
+The paper's runs differ in the shape of the statistics: one scalar of the summed reward for global
+credit, one per agent for local credit, one scalar over all agents' rewards for dependence graphs.
+Update first, then standardise."""
 
 from typing import NamedTuple
 
@@ -15,60 +15,86 @@ _FIRST_COUNT = 1e-4
 
 
 class RunningStatistics(NamedTuple):
-    """Mean and population variance of everything seen so far, scalars or one per agent, and how many values that was."""
+    """Mean and population variance of everything seen so far, scalars or one per agent, and how
+    many values that was."""
 
     mean: Float[Array, "*shape"]
     variance: Float[Array, "*shape"]
     seen: Float[Array, ""]
 
 
-def initial_statistics(shape: tuple[int, ...] = (), dtype: jnp.dtype | type = jnp.float32) -> RunningStatistics:
-    """Mean 0 and variance 1 with next to no weight. shape: () for one scalar, (N,) for one per agent."""
-    return RunningStatistics(jnp.zeros(shape, dtype), jnp.ones(shape, dtype), jnp.asarray(_FIRST_COUNT, dtype))
+def initial_statistics(
+    shape: tuple[int, ...] = (), dtype: jnp.dtype | type = jnp.float32
+) -> RunningStatistics:
+    """Mean 0 and variance 1 with next to no weight. shape: () for one scalar, (N,) for one per
+    agent."""
+    return RunningStatistics(
+        jnp.zeros(shape, dtype), jnp.ones(shape, dtype), jnp.asarray(_FIRST_COUNT, dtype)
+    )
 
 
 def update_statistics(
-    statistics: RunningStatistics, batch: Float[Arrays, "*B N"], valid: Bool[Arrays, "*B"] | None = None
+    statistics: RunningStatistics,
+    batch: Float[Arrays, "*B N"],
+    valid: Bool[Arrays, "*B"] | None = None,
 ) -> RunningStatistics:
     """The statistics with a batch [..., N] merged in.
 
-    valid: the steps that count; by default all, padding included, as in the paper's runs. None valid: nothing changes.
-    """
+    valid: the steps that count; by default all, padding included, as in the paper's runs. None
+      valid: nothing changes."""
     return merge(statistics, statistics_of(batch, valid, statistics.mean.shape))
 
 
 def statistics_of(
-    batch: Float[Arrays, "*B N"], valid: Bool[Arrays, "*B"] | None = None, shape: tuple[int, ...] = ()
+    batch: Float[Arrays, "*B N"],
+    valid: Bool[Arrays, "*B"] | None = None,
+    shape: tuple[int, ...] = (),
 ) -> RunningStatistics:
-    """Of the valid steps of one batch [..., N] alone. shape: () for one scalar, (N,) for one per agent."""
+    """Of the valid steps of one batch [..., N] alone. shape: () for one scalar, (N,) for one per
+    agent."""
     if shape not in ((), batch.shape[-1:]):
-        raise ValueError(f"statistics of shape {shape} fit neither one scalar nor the {batch.shape[-1]} agents of the batch")
+        raise ValueError(
+            f"statistics of shape {shape} fit neither one scalar nor the {batch.shape[-1]} agents "
+            "of the batch"
+        )
     if valid is not None and (valid.dtype != jnp.bool_ or valid.shape != batch.shape[:-1]):
-        raise ValueError(f"valid must be Boolean of shape {batch.shape[:-1]}, got {valid.dtype} {valid.shape}")
-    counted = jnp.ones(batch.shape, bool) if valid is None else jnp.broadcast_to(valid[..., None], batch.shape)
+        raise ValueError(
+            f"valid must be Boolean of shape {batch.shape[:-1]}, got {valid.dtype} {valid.shape}"
+        )
+    counted = (
+        jnp.ones(batch.shape, bool)
+        if valid is None
+        else jnp.broadcast_to(valid[..., None], batch.shape)
+    )
     axes = tuple(range(batch.ndim - len(shape)))
     # With one statistic per agent every column counts the same steps, so one count serves all.
     count = jnp.max(jnp.sum(counted, axis=axes))
-    mean, variance = jnp.mean(batch, axis=axes, where=counted), jnp.var(batch, axis=axes, where=counted)
+    mean, variance = (
+        jnp.mean(batch, axis=axes, where=counted),
+        jnp.var(batch, axis=axes, where=counted),
+    )
     return RunningStatistics(mean, variance, count.astype(mean.dtype))
 
 
 def merge(statistics: RunningStatistics, batch: RunningStatistics) -> RunningStatistics:
-    """The statistics of what two were of, by the parallel rule of Chan et al.; the first where the second saw nothing.
+    """The statistics of what two were of, by the parallel rule of Chan et al.; the first where the
+    second saw nothing.
 
-    delta = batch mean - mean,  n = count + batch count
-    mean += delta * batch count / n
-    variance = (variance * count + batch variance * batch count + delta^2 * count * batch count / n) / n
-    """
+    delta = batch mean - mean,  n = count + batch count mean += delta * batch count / n variance =
+    (variance * count + batch variance * batch count + delta^2 * count * batch count / n) / n"""
     mean, variance, count = statistics
     total = count + batch.seen
     delta = batch.mean - mean
     squares = variance * count + batch.variance * batch.seen + delta**2 * count * batch.seen / total
     merged = RunningStatistics(mean + delta * batch.seen / total, squares / total, total)
-    return RunningStatistics(*(jnp.where(batch.seen > 0, new, old) for new, old in zip(merged, statistics, strict=True)))
+    return RunningStatistics(
+        *(jnp.where(batch.seen > 0, new, old) for new, old in zip(merged, statistics, strict=True))
+    )
 
 
-def standardise(statistics: RunningStatistics, values: Float[Arrays, "*B N"]) -> Float[Array, "*B N"]:
+def standardise(
+    statistics: RunningStatistics, values: Float[Arrays, "*B N"]
+) -> Float[Array, "*B N"]:
     """(values - mean) / sqrt(variance), without clipping.
 
     >>> seen = update_statistics(initial_statistics(), jnp.array([[1.0, 3.0]]))

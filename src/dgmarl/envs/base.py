@@ -1,8 +1,9 @@
-"""The environment contract: pure functions of a key and a state, stacked over agents, jit- and vmap-able.
+"""The environment contract: pure functions of a key and a state, stacked over agents, jit- and
+vmap-able.
 
-A custom environment is a subclass of `Environment` with a `spec`, `reset` and `step`; `dgmarl check-env file.py:Class`
-runs it through the contract. Nothing here resets by itself: the rollout does, so that the view before a reset is never lost.
-"""
+A custom environment is a subclass of `Environment` with a `spec`, `reset` and `step`; `dgmarl
+check-env file.py:Class` runs it through the contract. Nothing here resets by itself: the rollout
+does, so that the view before a reset is never lost."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ class EnvSpec:
     n_agents: int
     """Number of learning agents N."""
     n_actions: int
-    """Number of discrete actions A, the same for every agent (mask with `View.avail` where an agent has fewer)."""
+    """Number of discrete actions A, the same for every agent (mask with `Observation.action_mask`
+    where an agent has fewer)."""
     obs_size: int
     """Length O of one agent's observation vector."""
     state_size: int
@@ -30,21 +32,25 @@ class EnvSpec:
     horizon: int
     """Every episode has ended, one way or the other, after this many steps."""
     state_is_obs: bool = False
-    """Whether the state is all agents' observations, one after the other: then a replay keeps only these."""
+    """Whether the state is all agents' observations, one after the other: then a replay keeps only
+    these."""
 
 
-class View(NamedTuple):
+class Observation(NamedTuple):
     """What the learner may see at one step."""
 
-    obs: Float[Array, "N O"]
-    state: Float[Array, "D"]
-    avail: Bool[Array, "N A"]
+    agents_view: Float[Array, "N O"]
+    """What each agent sees."""
+    global_state: Float[Array, "D"]
+    """What a central critic or mixer sees."""
+    action_mask: Bool[Array, "N A"]
     """Which actions each agent may take; never all false for a living agent."""
     alive: Bool[Array, "N"]
 
 
 class Outcome(NamedTuple):
-    """What a step brought. The end of the task, a time-out and diagnostics are three different things."""
+    """What a step brought. The end of the task, a time-out and diagnostics are three different
+    things."""
 
     reward: Float[Array, "N"]
     """One reward per agent. The team goal is their sum."""
@@ -61,18 +67,22 @@ class Environment(ABC, Generic[State]):
 
     spec: EnvSpec
     loops_inside: bool = False
-    """Whether a step is itself made of loops: then nothing is gained by compiling several steps as one, and much time lost."""
+    """Whether a step is itself made of loops: then nothing is gained by compiling several steps as
+    one, and much time lost."""
 
     @abstractmethod
-    def reset(self, key: PRNGKeyArray) -> tuple[State, View]:
+    def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:
         """A first state, drawn with `key`."""
 
     @abstractmethod
-    def step(self, key: PRNGKeyArray, state: State, action: Int[Array, "N"]) -> tuple[State, View, Outcome]:
+    def step(
+        self, key: PRNGKeyArray, state: State, action: Int[Array, "N"]
+    ) -> tuple[State, Observation, Outcome]:
         """One step of all agents at once. Never resets."""
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
-        """Optional. Entry [j, i]: can what j does now reach i's next local state? Row = source, column = target."""
+        """Optional. Entry [j, i]: can what j does now reach i's next local state? Row = source,
+        column = target."""
         raise NotOfferedError(self, "oracle_graph")
 
     def local_state(self, state: State) -> Float[Array, "N L"]:
@@ -80,7 +90,8 @@ class Environment(ABC, Generic[State]):
         raise NotOfferedError(self, "local_state")
 
     def draw(self, state: State, graph: Bool[Array, "N N"] | None = None) -> str:
-        """Optional. The state as SVG, with an arrow from source to target for each edge of `graph`."""
+        """Optional. The state as SVG, with an arrow from source to target for each edge of
+        `graph`."""
         raise NotOfferedError(self, "draw")
 
     def offers(self, method: str) -> bool:
@@ -92,4 +103,7 @@ class NotOfferedError(NotImplementedError):
     """An optional method of the contract that this environment does not have."""
 
     def __init__(self, env: Environment, method: str):
-        super().__init__(f"{env.spec.name} does not offer {method}; define `{method}` in {type(env).__name__} to use it.")
+        super().__init__(
+            f"{env.spec.name} does not offer {method}; define `{method}` in {type(env).__name__} "
+            "to use it."
+        )

@@ -1,8 +1,7 @@
 """Runs an environment through the contract and says in a sentence what does not hold.
 
-The checks go from cheap to dear: shapes by tracing, then one step twice with the same key (hidden state shows), then a batch
-of random episodes under jit and vmap.
-"""
+The checks go from cheap to dear: shapes by tracing, then one step twice with the same key (hidden
+state shows), then a batch of random episodes under jit and vmap."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -12,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgmarl.envs.base import Environment, EnvSpec, Outcome, View
+from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 from dgmarl.rollout import random_actions
 
 N_EPISODES = 16
@@ -41,56 +40,85 @@ def check_env(env: Environment, seed: int = 0) -> list[Finding]:
 def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
     spec = getattr(env, "spec", None)
     if not isinstance(spec, EnvSpec):
-        yield _violation(f"`spec` is {spec!r}, but must be an EnvSpec: set self.spec = EnvSpec(...) in __init__.")
+        yield _violation(
+            f"`spec` is {spec!r}, but must be an EnvSpec: set self.spec = EnvSpec(...) in __init__."
+        )
         return
     for field in fields(spec):
         value = getattr(spec, field.name)
-        if field.name not in ("name", "state_is_obs") and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            yield _violation(f"`spec.{field.name}` is {value!r}, but must be a whole number of at least 1.")
+        if field.name not in ("name", "state_is_obs") and (
+            not isinstance(value, int) or isinstance(value, bool) or value < 1
+        ):
+            yield _violation(
+                f"`spec.{field.name}` is {value!r}, but must be a whole number of at least 1."
+            )
     if spec.state_is_obs and spec.state_size != spec.n_agents * spec.obs_size:
         yield _violation(
-            f"`spec.state_is_obs` is set, but state_size is {spec.state_size}, not n_agents * obs_size: leave it out."
+            f"`spec.state_is_obs` is set, but state_size is {spec.state_size}, not n_agents * "
+            "obs_size: leave it out."
         )
 
 
 def _check_shapes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     """Shapes and dtypes without running anything."""
-    traced, problem = _traced(env.reset, key, what="reset(key)", parts="(state, view)", n_parts=2)
-    if traced is None:
-        yield _violation(problem)
-        return
-    state, view = traced
-    yield from _check_view(env, view, "reset")
-    action = jax.ShapeDtypeStruct((env.spec.n_agents,), jnp.int32)
     traced, problem = _traced(
-        env.step, key, state, action, what="step(key, state, action)", parts="(state, view, outcome)", n_parts=3
+        env.reset, key, what="reset(key)", parts="(state, observation)", n_parts=2
     )
     if traced is None:
         yield _violation(problem)
         return
-    after, view, outcome = traced
-    yield from _check_view(env, view, "step")
+    state, observation = traced
+    yield from _check_observation(env, observation, "reset")
+    action = jax.ShapeDtypeStruct((env.spec.n_agents,), jnp.int32)
+    traced, problem = _traced(
+        env.step,
+        key,
+        state,
+        action,
+        what="step(key, state, action)",
+        parts="(state, observation, outcome)",
+        n_parts=3,
+    )
+    if traced is None:
+        yield _violation(problem)
+        return
+    after, observation, outcome = traced
+    yield from _check_observation(env, observation, "step")
     yield from _check_same_state(state, after)
     yield from _check_outcome(env, outcome)
 
 
-def _check_view(env: Environment, view: Any, where: str) -> Iterator[Finding]:
+def _check_observation(env: Environment, observation: Any, where: str) -> Iterator[Finding]:
     spec = env.spec
-    if not isinstance(view, View):
-        yield _violation(f"{where} returns a {type(view).__name__} as view, but must return a View(obs, state, avail, alive).")
+    if not isinstance(observation, Observation):
+        yield _violation(
+            f"{where} returns a {type(observation).__name__} as observation, but must return an "
+            "Observation(agents_view, global_state, action_mask, alive)."
+        )
         return
     wanted = {
-        "obs": ((spec.n_agents, spec.obs_size), jnp.floating, "[n_agents, obs_size] floats"),
-        "state": ((spec.state_size,), jnp.floating, "[state_size] floats"),
-        "avail": ((spec.n_agents, spec.n_actions), jnp.bool_, "[n_agents, n_actions] booleans"),
+        "agents_view": (
+            (spec.n_agents, spec.obs_size),
+            jnp.floating,
+            "[n_agents, obs_size] floats",
+        ),
+        "global_state": ((spec.state_size,), jnp.floating, "[state_size] floats"),
+        "action_mask": (
+            (spec.n_agents, spec.n_actions),
+            jnp.bool_,
+            "[n_agents, n_actions] booleans",
+        ),
         "alive": ((spec.n_agents,), jnp.bool_, "[n_agents] booleans"),
     }
-    yield from _check_arrays(view, wanted, f"{where}: view")
+    yield from _check_arrays(observation, wanted, f"{where}: observation")
 
 
 def _check_outcome(env: Environment, outcome: Any) -> Iterator[Finding]:
     if not isinstance(outcome, Outcome):
-        yield _violation(f"step returns a {type(outcome).__name__} as outcome, but must return an Outcome(reward, ...).")
+        yield _violation(
+            f"step returns a {type(outcome).__name__} as outcome, but must return an "
+            "Outcome(reward, ...)."
+        )
         return
     wanted = {
         "reward": ((env.spec.n_agents,), jnp.floating, "[n_agents] floats, one reward per agent"),
@@ -100,59 +128,82 @@ def _check_outcome(env: Environment, outcome: Any) -> Iterator[Finding]:
     yield from _check_arrays(outcome, wanted, "step: outcome")
     if not isinstance(outcome.info, dict):
         yield _violation(
-            f"step: outcome.info is a {type(outcome.info).__name__}, but must be a dict of arrays (an empty one will do)."
+            f"step: outcome.info is a {type(outcome.info).__name__}, but must be a dict of arrays "
+            "(an empty one will do)."
         )
 
 
-def _check_arrays(values: Any, wanted: dict[str, tuple[tuple[int, ...], Any, str]], where: str) -> Iterator[Finding]:
+def _check_arrays(
+    values: Any, wanted: dict[str, tuple[tuple[int, ...], Any, str]], where: str
+) -> Iterator[Finding]:
     for name, (shape, kind, words) in wanted.items():
         array = getattr(values, name)
         if not hasattr(array, "dtype"):
-            yield _violation(f"{where}.{name} is a Python {type(array).__name__}, but must be an array of {words}.")
+            yield _violation(
+                f"{where}.{name} is a Python {type(array).__name__}, but must be an array of "
+                f"{words}."
+            )
         elif array.shape != shape or not jnp.issubdtype(array.dtype, kind):
             given = f"{list(array.shape)} {array.dtype}"
-            yield _violation(f"{where}.{name} is {given}, but must be {list(shape)}: {words}, as the spec says.")
+            yield _violation(
+                f"{where}.{name} is {given}, but must be {list(shape)}: {words}, as the spec says."
+            )
 
 
 def _check_same_state(before: Any, after: Any) -> Iterator[Finding]:
     """The carry of a scan: the state must keep its structure, shapes and dtypes."""
     if jax.tree.structure(before) != jax.tree.structure(after):
-        yield _violation("step returns a state of another structure than it was given: keep the same fields in the same order.")
+        yield _violation(
+            "step returns a state of another structure than it was given: keep the same fields in "
+            "the same order."
+        )
         return
     paths = jax.tree_util.tree_leaves_with_path(before)
     for (path, old), new in zip(paths, jax.tree.leaves(after), strict=True):
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             name = jax.tree_util.keystr(path)
             yield _violation(
-                f"step changes state{name} from {list(old.shape)} {old.dtype} to {list(new.shape)} {new.dtype}, "
-                "but shapes and dtypes must stay: cast the new value."
+                f"step changes state{name} from {list(old.shape)} {old.dtype} to {list(new.shape)} "
+                f"{new.dtype}, but shapes and dtypes must stay: cast the new value."
             )
 
 
 def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
-    """The same key twice, outside jit: hidden counters and NumPy's random numbers show as differences."""
+    """The same key twice, outside jit: hidden counters and NumPy's random numbers show as
+    differences."""
     attributes = _fingerprint(env)
     first, second = env.reset(key), env.reset(key)
     if not _equal(first, second):
         yield _violation(
-            "reset gives two different states for the same key: draw all randomness from the key, with jax.random."
+            "reset gives two different states for the same key: draw all randomness from the key, "
+            "with jax.random."
         )
-    state, view = first
-    if env.spec.state_is_obs and not np.array_equal(view.state, np.ravel(view.obs)):
-        yield _violation("`spec.state_is_obs` is set, but view.state is not view.obs.reshape(-1): leave it out, or make it so.")
-    action = random_actions(key, view)
+    state, observation = first
+    if env.spec.state_is_obs and not np.array_equal(
+        observation.global_state, np.ravel(observation.agents_view)
+    ):
+        yield _violation(
+            "`spec.state_is_obs` is set, but global_state is not agents_view.reshape(-1): leave "
+            "it out, or make it so."
+        )
+    action = random_actions(key, observation)
     once, again = env.step(key, state, action), env.step(key, state, action)
     if not _equal(once, again):
         yield _violation(
-            "step gives two different results for the same key, state and action: draw all randomness from the key."
+            "step gives two different results for the same key, state and action: draw all "
+            "randomness from the key."
         )
     elif not _equal(once, jax.jit(env.step)(key, state, action), tolerance=1e-4):
         yield _violation(
-            "step gives another result under jit than without: a value is fixed while tracing; keep it in the state."
+            "step gives another result under jit than without: a value is fixed while tracing; "
+            "keep it in the state."
         )
-    for name in sorted(changed for changed, value in _fingerprint(env).items() if attributes.get(changed) != value):
+    for name in sorted(
+        changed for changed, value in _fingerprint(env).items() if attributes.get(changed) != value
+    ):
         yield _violation(
-            f"reset or step changes self.{name}: that happens only while tracing, not at each step; keep it in the state."
+            f"reset or step changes self.{name}: that happens only while tracing, not at each "
+            "step; keep it in the state."
         )
 
 
@@ -169,23 +220,40 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
         graph = np.asarray(jax.jit(env.oracle_graph)(state))
         if graph.shape != (n, n) or graph.dtype != bool:
             yield _violation(
-                f"oracle_graph is {list(graph.shape)} {graph.dtype}, but must be [{n}, {n}] booleans, row = source."
+                f"oracle_graph is {list(graph.shape)} {graph.dtype}, but must be [{n}, {n}] "
+                "booleans, row = source."
             )
         elif not graph.diagonal().all():
-            yield _violation("oracle_graph lacks self-loops, but every agent influences itself: set the diagonal to true.")
+            yield _violation(
+                "oracle_graph lacks self-loops, but every agent influences itself: set the "
+                "diagonal to true."
+            )
     else:
-        yield Finding("note", "oracle_graph is not offered: `--graph oracle` cannot be used, `--graph interventional` can.")
+        yield Finding(
+            "note",
+            (
+                "oracle_graph is not offered: `--graph oracle` cannot be used, `--graph "
+                "interventional` can."
+            ),
+        )
     if env.offers("local_state"):
         local = np.asarray(jax.jit(env.local_state)(state))
         if local.ndim != 2 or local.shape[0] != n:
-            yield _violation(f"local_state is {list(local.shape)}, but must be [{n}, L]: one row per agent.")
+            yield _violation(
+                f"local_state is {list(local.shape)}, but must be [{n}, L]: one row per agent."
+            )
     else:
-        yield Finding("note", "local_state is not offered: interventional graphs will compare observations instead.")
+        yield Finding(
+            "note",
+            "local_state is not offered: interventional graphs will compare observations instead.",
+        )
     if env.offers("draw"):
         try:
             drawn = env.draw(state, jnp.eye(n, dtype=bool))
         except Exception as error:
-            yield _violation(f"draw(state, graph) raised {type(error).__name__}: {' '.join(str(error).split())[:200]}.")
+            yield _violation(
+                f"draw(state, graph) raised {type(error).__name__}: {' '.join(str(error).split())[:200]}."
+            )
             return
         if not isinstance(drawn, str) or not drawn.lstrip().startswith("<svg"):
             yield _violation("draw must return SVG text that starts with <svg.")
@@ -193,57 +261,94 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
 
 def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     """Random play of a batch, under jit and vmap, to the horizon."""
-    views, after, outcomes, running, loops = jax.tree.map(np.asarray, _play(env, key))
+    observations, after, outcomes, running, loops = jax.tree.map(np.asarray, _play(env, key))
     steps = np.arange(env.spec.horizon)[:, None]
-    finite = {"obs": views.obs, "state": views.state, "reward": outcomes.reward}
-    # The view after the last step counts too: the learner bootstraps from it.
-    for name, array in {**finite, "obs after the step": after.obs, "state after the step": after.state}.items():
+    finite = {
+        "agents_view": observations.agents_view,
+        "global_state": observations.global_state,
+        "reward": outcomes.reward,
+    }
+    # The observation after the last step counts too: the learner bootstraps from it.
+    for name, array in {
+        **finite,
+        "agents_view after the step": after.agents_view,
+        "global_state after the step": after.global_state,
+    }.items():
         bad = running & ~np.isfinite(array).reshape(*array.shape[:2], -1).all(axis=-1)
         if bad.any():
-            yield _violation(f"{name} is NaN or infinite at step {steps[bad.any(axis=1)][0, 0]} of a random episode.")
-    stuck = running[..., None] & views.alive & ~views.avail.any(axis=-1)
+            yield _violation(
+                f"{name} is NaN or infinite at step {steps[bad.any(axis=1)][0, 0]} of a random "
+                "episode."
+            )
+    stuck = running[..., None] & observations.alive & ~observations.action_mask.any(axis=-1)
     if stuck.any():
         t, _, agent = np.argwhere(stuck)[0]
         yield _violation(
-            f"agent {agent} is alive at step {t}, but has no available action: leave it at least one in view.avail."
+            f"agent {agent} is alive at step {t}, but has no available action: leave it at least "
+            "one in action_mask."
         )
     both = running & outcomes.terminated & outcomes.truncated
     if both.any():
         step = int(np.argwhere(both)[0, 0])
         yield _violation(
-            f"step {step} is terminated and truncated at once: an end at the time limit is an end, so clear truncated."
+            f"step {step} is terminated and truncated at once: an end at the time limit is an "
+            "end, so clear truncated."
         )
     ended = (outcomes.terminated | outcomes.truncated) & running
     if not ended.any(axis=0).all():
-        yield _violation(f"an episode still runs after spec.horizon = {env.spec.horizon} steps: set truncated at the horizon.")
+        yield _violation(
+            f"an episode still runs after spec.horizon = {env.spec.horizon} steps: set truncated "
+            "at the horizon."
+        )
     if not loops[running].all():
-        yield _violation("oracle_graph lacks self-loops in some states of a random episode: set the diagonal to true.")
-    if (running[..., None] & ~views.alive & (outcomes.reward != 0)).any():
-        yield Finding("note", "dead agents receive rewards: fine if the team's reward is shared, else check `alive`.")
+        yield _violation(
+            "oracle_graph lacks self-loops in some states of a random episode: set the diagonal "
+            "to true."
+        )
+    if (running[..., None] & ~observations.alive & (outcomes.reward != 0)).any():
+        yield Finding(
+            "note",
+            "dead agents receive rewards: fine if the team's reward is shared, else check `alive`.",
+        )
 
 
 def _play(env: Environment, key: jax.Array) -> Any:
-    """[T, E, ...] views before and after each step, outcomes, whether the episode was still running and graphs had loops."""
+    """[T, E, ...] views before and after each step, outcomes, whether the episode was still running
+    and graphs had loops."""
 
     def one_step(carry: Any, key: jax.Array) -> Any:
-        state, view, running = carry
+        state, observation, running = carry
         loops = jnp.ones((N_EPISODES, 1), bool)
         if env.offers("oracle_graph"):
             loops = jnp.diagonal(jax.vmap(env.oracle_graph)(state), axis1=-2, axis2=-1)
         act_key, step_key = jax.random.split(key)
         keys = jax.random.split(step_key, N_EPISODES)
-        state, after, outcome = jax.vmap(env.step)(keys, state, random_actions(act_key, view))
+        state, after, outcome = jax.vmap(env.step)(
+            keys, state, random_actions(act_key, observation)
+        )
         done = outcome.terminated | outcome.truncated
-        return (state, after, running & ~done), (view, after, outcome._replace(info={}), running, loops.all(axis=-1))
+        return (state, after, running & ~done), (
+            observation,
+            after,
+            outcome._replace(info={}),
+            running,
+            loops.all(axis=-1),
+        )
 
     reset_key, play_key = jax.random.split(key)
-    state, view = jax.vmap(env.reset)(jax.random.split(reset_key, N_EPISODES))
-    carry = (state, view, jnp.ones(N_EPISODES, bool))
-    return jax.jit(lambda c, keys: jax.lax.scan(one_step, c, keys)[1])(carry, jax.random.split(play_key, env.spec.horizon))
+    state, observation = jax.vmap(env.reset)(jax.random.split(reset_key, N_EPISODES))
+    carry = (state, observation, jnp.ones(N_EPISODES, bool))
+    return jax.jit(lambda c, keys: jax.lax.scan(one_step, c, keys)[1])(
+        carry, jax.random.split(play_key, env.spec.horizon)
+    )
 
 
 def _traced(
-    function: Callable[..., Any], *arguments: Any, what: str, parts: str = "", n_parts: int | None = None
+    function: Callable[..., Any],
+    *arguments: Any,
+    what: str,
+    parts: str = "",
+    n_parts: int | None = None,
 ) -> tuple[Any, str]:
     """The abstract result of `function`, or None and a sentence about why there is none."""
     try:
@@ -252,7 +357,10 @@ def _traced(
         reason = " ".join(str(error).split())[:200].rstrip(".")
         return (
             None,
-            f"{what} cannot be traced by jit ({type(error).__name__}: {reason}): use jax.numpy, not Python branches.",
+            (
+                f"{what} cannot be traced by jit ({type(error).__name__}: {reason}): use "
+                "jax.numpy, not Python branches."
+            ),
         )
     if n_parts is not None and (not isinstance(result, tuple) or len(result) != n_parts):
         return None, f"{what} returns a {type(result).__name__}, but must return {parts}."

@@ -1,4 +1,5 @@
-"""An environment whose state vector is what belongs to each agent, for critics that see nothing else."""
+"""An environment whose state vector is what belongs to each agent, for critics that see nothing
+else."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.envs.base import Environment, Outcome, View
+from dgmarl.envs.base import Environment, Observation, Outcome
 from dgmarl.errors import UsageError
 
 
@@ -16,24 +17,29 @@ class LocalStates(Environment[Any]):
     def __init__(self, env: Environment):
         if not env.offers("local_state"):
             raise UsageError(
-                f"learner.critic is own-state, but {env.spec.name} has no local_state: define it, or choose another critic."
+                f"learner.critic is own-state, but {env.spec.name} has no local_state: define it, "
+                "or choose another critic."
             )
         self.env, self.loops_inside = env, env.loops_inside
-        shape = jax.eval_shape(lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0)).shape
+        shape = jax.eval_shape(
+            lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0)
+        ).shape
         self.spec = replace(env.spec, state_size=shape[0] * shape[1], state_is_obs=False)
 
-    def reset(self, key: PRNGKeyArray) -> tuple[Any, View]:
+    def reset(self, key: PRNGKeyArray) -> tuple[Any, Observation]:
         """As there."""
-        state, view = self.env.reset(key)
-        return state, self._view(state, view)
+        state, observation = self.env.reset(key)
+        return state, self._observation(state, observation)
 
-    def step(self, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]) -> tuple[Any, View, Outcome]:
+    def step(
+        self, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]
+    ) -> tuple[Any, Observation, Outcome]:
         """As there."""
-        state, view, outcome = self.env.step(key, state, action)
-        return state, self._view(state, view), outcome
+        state, observation, outcome = self.env.step(key, state, action)
+        return state, self._observation(state, observation), outcome
 
-    def _view(self, state: Any, view: View) -> View:
-        return view._replace(state=self.env.local_state(state).reshape(-1))
+    def _observation(self, state: Any, observation: Observation) -> Observation:
+        return observation._replace(global_state=self.env.local_state(state).reshape(-1))
 
     def oracle_graph(self, state: Any) -> Bool[Array, "N N"]:
         """As there."""

@@ -1,4 +1,5 @@
-"""Environments by id: `lbf/10x10-3p-3f`, `star-spread/10`, `smaclite/MMM`, `matrix/climbing`, `file.py:Class`."""
+"""Environments by id: `lbf/10x10-3p-3f`, `star-spread/10`, `smaclite/MMM`, `matrix/climbing`,
+`file.py:Class`."""
 
 import importlib
 import importlib.util
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dgmarl.config import did_you_mean, override
+from dgmarl.config.yaml import did_you_mean, override
 from dgmarl.device import keep_loops_on_gpu
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
@@ -30,7 +31,8 @@ class Family:
 
 
 def make_env(env_id: str, **options: Any) -> Environment:
-    """The environment with this id. `options` change fields of its configuration, for example `noise=0`."""
+    """The environment with this id. `options` change fields of its configuration, for example
+    `noise=0`."""
     family, slash, rest = env_id.partition("/")
     if slash and family in FAMILIES:
         return FAMILIES[family].make(rest, options)
@@ -39,7 +41,9 @@ def make_env(env_id: str, **options: Any) -> Environment:
     names = [example for entry in FAMILIES.values() for example in entry.examples]
     ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class or file.py:Class"
     hint = did_you_mean(env_id, names)
-    raise UsageError(f"{env_id!r} is not a known environment (`dgmarl envs` lists them): {ways}{hint}")
+    raise UsageError(
+        f"{env_id!r} is not a known environment (`dgmarl envs` lists them): {ways}{hint}"
+    )
 
 
 def _make_lbf(text: str, options: dict[str, Any]) -> Environment:
@@ -52,7 +56,10 @@ def _make_star_spread(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.star_spread import StarSpread, StarSpreadConfig
 
     if not text.isdecimal():
-        raise UsageError(f"star-spread/{text} needs a number of agents after the slash, for example star-spread/10.")
+        raise UsageError(
+            f"star-spread/{text} needs a number of agents after the slash, for example "
+            "star-spread/10."
+        )
     return StarSpread(override(StarSpreadConfig(n_agents=int(text)), options))
 
 
@@ -67,7 +74,10 @@ def _make_matrix(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.matrix import parse_matrix_game
 
     if options:
-        raise UsageError(f"matrix/{text} was given the option {next(iter(options))}, but matrix games have none: leave it out.")
+        raise UsageError(
+            f"matrix/{text} was given the option {next(iter(options))}, but matrix games have "
+            "none: leave it out."
+        )
     return parse_matrix_game(text)
 
 
@@ -80,37 +90,54 @@ def _custom(env_id: str, options: dict[str, Any]) -> Environment:
         raise
     except Exception as error:
         call = f"{env_id.rpartition(':')[2]}({_written(options)})"
-        raise UsageError(f"{env_id!r} could not be made: {call} raised {_sentence(error)}.") from error
+        raise UsageError(
+            f"{env_id!r} could not be made: {call} raised {_sentence(error)}."
+        ) from error
     if not isinstance(env, Environment):
-        raise UsageError(f"{env_id!r} is a {type(env).__name__}, but must be a subclass of dgmarl.Environment.")
+        raise UsageError(
+            f"{env_id!r} is a {type(env).__name__}, but must be a subclass of dgmarl.Environment."
+        )
     return env
 
 
 def located(text: str) -> str:
-    """`file.py:name`, `fixed:file` or `smaclite/file.yaml` with an absolute path, so that a run resumes from anywhere; other
-    texts as they are."""
+    """`file.py:name`, `fixed:file` or `smaclite/file.yaml` with an absolute path, so that a run
+    resumes from anywhere; other texts as they are."""
     family, _, scenario = text.partition("/")
     if family == "smaclite" and scenario.endswith((".yaml", ".yml")):
         return f"smaclite/{Path(scenario).resolve()}"
     place, _, name = text.rpartition(":")
     if place == "fixed":
         return f"fixed:{Path(name).resolve()}"
-    return f"{Path(place).resolve()}:{name}" if place.endswith(".py") and Path(place).is_file() else text
+    return (
+        f"{Path(place).resolve()}:{name}"
+        if place.endswith(".py") and Path(place).is_file()
+        else text
+    )
 
 
 def load_object(text: str, what: str) -> Any:
-    """What `module:name` or `file.py:name` names; a UsageError that speaks of `what` if it cannot be had."""
+    """What `module:name` or `file.py:name` names; a UsageError that speaks of `what` if it cannot
+    be had."""
     place, _, name = text.rpartition(":")
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a module beside the user is found too; installed ones come first
+        sys.path.append(
+            os.getcwd()
+        )  # a module beside the user is found too; installed ones come first
     try:
-        module = _load_file(Path(place), text) if place.endswith(".py") else importlib.import_module(place)
+        module = (
+            _load_file(Path(place), text)
+            if place.endswith(".py")
+            else importlib.import_module(place)
+        )
     except UsageError:
         raise
     except Exception as error:
         raise UsageError(f"{text!r}: importing {place} failed with {_sentence(error)}.") from error
     if not hasattr(module, name):
-        raise UsageError(f"{text!r}: {place} has no {name}; name a class or function that makes the {what}.")
+        raise UsageError(
+            f"{text!r}: {place} has no {name}; name a class or function that makes the {what}."
+        )
     return getattr(module, name)
 
 
@@ -137,7 +164,10 @@ def _written(options: dict[str, Any]) -> str:
 FAMILIES: dict[str, Family] = {
     "lbf": Family(
         _make_lbf,
-        "[grid-][2s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen] | [Custom-]Foraging-...-v3",
+        (
+            "[grid-][2s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen] | "
+            "[Custom-]Foraging-...-v3"
+        ),
         "Level-Based Foraging: food that often takes several to lift",
         (
             "lbf/10x10-3p-3f",

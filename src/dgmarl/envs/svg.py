@@ -1,12 +1,23 @@
-"""A few SVG shapes shared by all environments' pictures, so that agents and arrows look the same everywhere."""
+"""A few SVG shapes shared by all environments' pictures, so that agents and arrows look the same
+everywhere."""
 
 from collections.abc import Iterable
 from html import escape
 
 import numpy as np
 
-# Okabe and Ito's palette: told apart by people with any common colour blindness. Agent k has colour k modulo 8.
-AGENT_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B6F00", "#666666")
+# Okabe and Ito's palette: told apart by people with any common colour blindness. Agent k has colour
+# k modulo 8.
+AGENT_COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#8B6F00",
+    "#666666",
+)
 ARROW_COLOUR = "#C2185B"
 
 
@@ -16,7 +27,8 @@ def agent_colour(agent: int) -> str:
 
 
 def picture(width: float, height: float, shapes: Iterable[str], label: str) -> str:
-    """A complete SVG document that scales to its container; `label` is what a screen reader says."""
+    """A complete SVG document that scales to its container; `label` is what a screen reader
+    says."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
         f'aria-label="{escape(label, quote=True)}" font-family="system-ui, sans-serif">{"".join(shapes)}</svg>'
@@ -38,7 +50,9 @@ def line(x1: float, y1: float, x2: float, y2: float, stroke: str, **attributes: 
     return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{stroke}"{_written(attributes)}/>'
 
 
-def text(x: float, y: float, content: object, size: float = 12, fill: str = "#222", **attributes: object) -> str:
+def text(
+    x: float, y: float, content: object, size: float = 12, fill: str = "#222", **attributes: object
+) -> str:
     """Text centred on a point."""
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{fill}" text-anchor="middle" dominant-baseline="central"'
@@ -51,8 +65,11 @@ def titled(shapes: str, title: object) -> str:
     return f"<g><title>{escape(str(title))}</title>{shapes}</g>"
 
 
-def arrow(start: tuple[float, float], end: tuple[float, float], gap: float, colour: str = ARROW_COLOUR) -> str:
-    """A slightly bent arrow that keeps `gap` from both ends, so that j→i and i→j do not cover each other."""
+def arrow(
+    start: tuple[float, float], end: tuple[float, float], gap: float, colour: str = ARROW_COLOUR
+) -> str:
+    """A slightly bent arrow that keeps `gap` from both ends, so that j→i and i→j do not cover each
+    other."""
     p, q = np.asarray(start, float), np.asarray(end, float)
     distance = float(np.hypot(*(q - p)))
     if distance < 1e-6:
@@ -64,7 +81,10 @@ def arrow(start: tuple[float, float], end: tuple[float, float], gap: float, colo
     tail, head = p + along * gap, q - along * gap
     towards = (head - middle) / max(float(np.hypot(*(head - middle))), 1e-6)
     side, size = np.array([-towards[1], towards[0]]), gap * 0.45
-    left, right = head - towards * size + side * size * 0.6, head - towards * size - side * size * 0.6
+    left, right = (
+        head - towards * size + side * size * 0.6,
+        head - towards * size - side * size * 0.6,
+    )
     return (
         f'<path d="M{tail[0]:.1f} {tail[1]:.1f}Q{middle[0]:.1f} {middle[1]:.1f} {head[0]:.1f} {head[1]:.1f}" fill="none" '
         f'stroke="{colour}" stroke-width="{gap / 8:.2f}" opacity=".85"/>'
@@ -73,13 +93,19 @@ def arrow(start: tuple[float, float], end: tuple[float, float], gap: float, colo
 
 
 def dependence_arrows(graph: object, centres: np.ndarray, gap: float) -> list[str]:
-    """One arrow from source to target per off-diagonal edge of `graph`, in a group that a page can hide; none if it is None."""
+    """One arrow from source to target per off-diagonal edge of `graph`, in a group that a page can
+    hide; none if it is None."""
     if graph is None:
         return []
     edges = np.argwhere(np.asarray(graph, bool) & ~np.eye(len(centres), dtype=bool))
-    arrows = [arrow(tuple(centres[source]), tuple(centres[target]), gap) for source, target in edges]
+    arrows = [
+        arrow(tuple(centres[source]), tuple(centres[target]), gap) for source, target in edges
+    ]
     return ['<g class="dependence">', *arrows, "</g>"]
 
 
 def _written(attributes: dict[str, object]) -> str:
-    return "".join(f' {name.replace("_", "-")}="{escape(str(value), quote=True)}"' for name, value in attributes.items())
+    return "".join(
+        f' {name.replace("_", "-")}="{escape(str(value), quote=True)}"'
+        for name, value in attributes.items()
+    )

@@ -9,8 +9,8 @@ from dgmarl.graphs.metrics import agreement
 from dgmarl.rollout import Batch
 
 EVERY, BUDGET = 5, 10_000
-"""The simulator is asked about every fifth step, or about fewer: each takes N * A steps of the environment, and all together
-should stay within this many."""
+"""The simulator is asked about every fifth step, or about fewer: each takes N * A steps of the
+environment, and all together should stay within this many."""
 
 
 def references(env: Environment) -> frozenset[str]:
@@ -18,13 +18,18 @@ def references(env: Environment) -> frozenset[str]:
     return frozenset({"states", "keys"} | ({"oracle"} if env.offers("oracle_graph") else set()))
 
 
-def compare(env: Environment, graph: Bool[Array, "T B N N"], batch: Batch) -> dict[str, Float[Array, ""]]:
-    """Precision, recall and F1 of the edges of `graph` against the oracle, if there is one, and the interventional graph."""
+def compare(
+    env: Environment, graph: Bool[Array, "T B N N"], batch: Batch
+) -> dict[str, Float[Array, ""]]:
+    """Precision, recall and F1 of the edges of `graph` against the oracle, if there is one, and the
+    interventional graph."""
     truths = {}
     if "oracle" in batch.extras:
         truths["oracle"] = (graph, batch.extras["oracle"], batch.valid)
     every = max(EVERY, -(-(batch.reward.size * env.spec.n_actions) // BUDGET))
-    some = jax.tree.map(lambda leaf: leaf[::every], batch._replace(memory=None, last_view=None))
+    some = jax.tree.map(
+        lambda leaf: leaf[::every], batch._replace(hidden_state=None, last_observation=None)
+    )
     truths["interventional"] = (graph[::every], intervene_batch(env, some).action_graph, some.valid)
     return {
         f"graph_{measure}_{name}": value

@@ -1,17 +1,20 @@
-"""Interventional dependence graphs: ask the simulator what would have happened had agent j acted otherwise.
+"""Interventional dependence graphs: ask the simulator what would have happened had agent j acted
+otherwise.
 
 From one state s, with one random key w and the actions a^{-j} of the others held fixed,
 
-    A[j, i] = 1  iff  local_state_i(step(w, s, (b, a^{-j})))  is not the same for all actions b that j may take,
-    B[j, i] = 1  iff  reward_i(step(w, s, (b, a^{-j})))       is not the same for all of them.
+    A[j, i] = 1  iff  local_state_i(step(w, s, (b, a^{-j})))  is not the same for all actions b that
+    j may take, B[j, i] = 1  iff  reward_i(step(w, s, (b, a^{-j})))       is not the same for all of
+    them.
 
-Row j = source, column i = target, self-loops on in both. The same key for every b means that chance alone makes no edge. As all
-actions of j are compared, row j does not depend on the action j took; it does depend on s, w and what the others did. An
-environment without `local_state` is judged by its observations, which are usually wider and give more edges.
+Row j = source, column i = target, self-loops on in both. The same key for every b means that chance
+alone makes no edge. As all actions of j are compared, row j does not depend on the action j took;
+it does depend on s, w and what the others did. An environment without `local_state` is judged by
+its observations, which are usually wider and give more edges.
 
-One step sees what the *action* of j changes at once. It misses influence that first passes through a state: a switch that j
-throws now and that moves i only a step later. `horizon` steps find it (see `intervene_rollout`).
-"""
+One step sees what the *action* of j changes at once. It misses influence that first passes through
+a state: a switch that j throws now and that moves i only a step later. `horizon` steps find it (see
+`intervene_rollout`)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,19 +32,22 @@ from dgmarl.graphs.reach import add_self_loops
 from dgmarl.rollout import Batch
 
 TOLERANCE = 1e-6
-"""Largest spread, relative to values above 1, that still counts as equal: compiled programs round alike only up to this."""
+"""Largest spread, relative to values above 1, that still counts as equal: compiled programs round
+alike only up to this."""
 
 FLOATS_AT_ONCE = 2**22
 """How many numbers of local states the default chunk holds at a time: 16 MiB, per seed."""
 
 
 class Interventions(NamedTuple):
-    """What changes when an agent alone changes its action; row = source, column = target, self-loops on."""
+    """What changes when an agent alone changes its action; row = source, column = target,
+    self-loops on."""
 
     action_graph: Bool[Array, "*B N N"]
     """A: whose local state."""
     reward_graph: Bool[Array, "*B N N"]
-    """B: whose reward. Kept apart: credit for a reward differs from credit for a state (0-hop parents)."""
+    """B: whose reward. Kept apart: credit for a reward differs from credit for a state (0-hop
+    parents)."""
 
 
 class _Branch(NamedTuple):
@@ -50,7 +56,7 @@ class _Branch(NamedTuple):
     state: Any
     own: Float[Array, "N L"]
     """Local state of every agent."""
-    avail: Bool[Array, "N A"]
+    action_mask: Bool[Array, "N A"]
     running: Bool[Array, ""]
 
 
@@ -59,24 +65,34 @@ def intervene(
     state: Any,
     key: PRNGKeyArray,
     action: Int[Array, "N"],
-    avail: Bool[Array, "N A"] | None = None,
+    action_mask: Bool[Array, "N A"] | None = None,
     *,
     alternatives: int | None = None,
     sample_key: PRNGKeyArray | None = None,
     tolerance: float = TOLERANCE,
 ) -> Interventions:
-    """Who is affected by whose action in this one step; the formula stands at the head of this module.
+    """Who is affected by whose action in this one step; the formula stands at the head of this
+    module.
 
     key: the key that `env.step` was given, so that chance plays out as it did.
-    avail: `View.avail` of this state. Only these actions are tried: others may be illegal, and nobody takes them. An agent with
+    avail: `Observation.action_mask` of this state. Only these actions are tried: others may be
+      illegal, and nobody takes them. An agent with
         one available action (a dead one, say) therefore reaches only itself. None: all.
-    alternatives: compare the action taken with this many others, drawn with `sample_key`, instead of comparing all. Cheaper and
+    alternatives: compare the action taken with this many others, drawn with `sample_key`, instead
+      of comparing all. Cheaper and
         a subset of the edges; row j then does depend on a^j.
-    tolerance: how far values may lie apart, absolutely or as a share of values above 1, and still count as equal.
-    """
+    tolerance: how far values may lie apart, absolutely or as a share of values above 1, and still
+      count as equal."""
     action = jnp.asarray(action)
     return intervene_rollout(
-        env, state, key[None], action[None], avail, alternatives=alternatives, sample_key=sample_key, tolerance=tolerance
+        env,
+        state,
+        key[None],
+        action[None],
+        action_mask,
+        alternatives=alternatives,
+        sample_key=sample_key,
+        tolerance=tolerance,
     )
 
 
@@ -85,33 +101,41 @@ def intervene_rollout(
     state: Any,
     keys: PRNGKeyArray,
     actions: Int[Array, "H N"],
-    avail: Bool[Array, "N A"] | None = None,
+    action_mask: Bool[Array, "N A"] | None = None,
     *,
     counts: Bool[Array, "H"] | None = None,
     alternatives: int | None = None,
     sample_key: PRNGKeyArray | None = None,
     tolerance: float = TOLERANCE,
 ) -> Interventions:
-    """Who is affected within H steps by whose *first* action: edges of all steps together, so they only grow with H.
+    """Who is affected within H steps by whose *first* action: edges of all steps together, so they
+    only grow with H.
 
-    After the first step every branch plays the same recorded `actions` with the same `keys`, agent j's included. So what
-    spreads is the effect of one action through the dynamics alone; how policies react to it is left out, as in a one-step
-    graph. Where a recorded action is not available in a branch, the first available one takes its place. A branch that has
-    ended stands still and pays nothing.
+    After the first step every branch plays the same recorded `actions` with the same `keys`, agent
+    j's included. So what spreads is the effect of one action through the dynamics alone; how
+    policies react to it is left out, as in a one-step graph. Where a recorded action is not
+    available in a branch, the first available one takes its place. A branch that has ended stands
+    still and pays nothing.
 
-    counts: which of the H steps to look at (the first always is); the others lie past the end of what was recorded.
-    The other arguments are those of `intervene`.
-    """
+    counts: which of the H steps to look at (the first always is); the others lie past the end of
+      what was recorded. The other arguments are those of `intervene`."""
     actions = jnp.asarray(actions)
-    avail = jnp.ones((env.spec.n_agents, env.spec.n_actions), bool) if avail is None else avail
+    action_mask = (
+        jnp.ones((env.spec.n_agents, env.spec.n_actions), bool)
+        if action_mask is None
+        else action_mask
+    )
     counts = jnp.ones(actions.shape[:1], bool) if counts is None else counts
-    _check_shapes(env, keys, actions, avail, counts)
-    choice, allowed = _choices(actions[0], avail, alternatives, sample_key)
+    _check_shapes(env, keys, actions, action_mask, counts)
+    choice, allowed = _choices(actions[0], action_mask, alternatives, sample_key)
     replaced = jnp.eye(env.spec.n_agents, dtype=bool)[:, None, :]
     joint = jnp.where(replaced, choice[:, :, None], actions[0])  # [source, choice, agent]
 
     def found(branches: _Branch, reward: Float[Array, "N K N"]) -> Interventions:
-        return Interventions(_differ(branches.own, allowed, tolerance), _differ(reward[..., None], allowed, tolerance))
+        return Interventions(
+            _differ(branches.own, allowed, tolerance),
+            _differ(reward[..., None], allowed, tolerance),
+        )
 
     def one_step(carry: tuple[_Branch, Interventions], inputs: Any) -> tuple[Any, None]:
         branches, before = carry
@@ -139,12 +163,12 @@ def intervene_batch(
 ) -> Interventions:
     """The graphs [T, B, N, N] of every step of a batch that was recorded with `states` and `keys`.
 
-    Costs N * A steps of the environment per step and unit of `horizon`; observations are not computed where `local_state` is
-    offered. Rollouts of several steps stop at the end of the episode and of the window. Where `batch.valid` is False the
-    graphs mean nothing.
+    Costs N * A steps of the environment per step and unit of `horizon`; observations are not
+    computed where `local_state` is offered. Rollouts of several steps stop at the end of the
+    episode and of the window. Where `batch.valid` is False the graphs mean nothing.
 
-    chunk: how many states to look at side by side; None: as many as keep `FLOATS_AT_ONCE` numbers. Changes memory, no result.
-    """
+    chunk: how many states to look at side by side; None: as many as keep `FLOATS_AT_ONCE` numbers.
+      Changes memory, no result."""
     if horizon < 1:
         raise ValueError(f"horizon must be at least 1, got {horizon}")
     if chunk is not None and chunk < 1:
@@ -155,15 +179,29 @@ def intervene_batch(
     ends = ~batch.continues[step]
     ended_before = (jnp.cumsum(ends, axis=1) - ends) > 0
     rollouts = (batch.extras["keys"][step], batch.action[step], inside[..., None] & ~ended_before)
-    keys, actions, counts = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 1, 2), rollouts)  # [T, B, H, ...]
+    keys, actions, counts = jax.tree.map(
+        lambda leaf: jnp.swapaxes(leaf, 1, 2), rollouts
+    )  # [T, B, H, ...]
     sample_keys = None if sample_key is None else jax.random.split(sample_key, (length, n_envs))
 
     def one_state(inputs: Any) -> Interventions:
-        state, keys, actions, avail, counts, sample_key = inputs
-        options = {"counts": counts, "alternatives": alternatives, "sample_key": sample_key, "tolerance": tolerance}
-        return intervene_rollout(env, state, keys, actions, avail, **options)
+        state, keys, actions, action_mask, counts, sample_key = inputs
+        options = {
+            "counts": counts,
+            "alternatives": alternatives,
+            "sample_key": sample_key,
+            "tolerance": tolerance,
+        }
+        return intervene_rollout(env, state, keys, actions, action_mask, **options)
 
-    steps = (batch.extras["states"], keys, actions, batch.view.avail, counts, sample_keys)
+    steps = (
+        batch.extras["states"],
+        keys,
+        actions,
+        batch.observation.action_mask,
+        counts,
+        sample_keys,
+    )
     steps = jax.tree.map(lambda leaf: leaf.reshape(length * n_envs, *leaf.shape[2:]), steps)
     chunk = chunk or _default_chunk(env, batch, alternatives)
     graphs = lax.map(one_state, steps, batch_size=min(chunk, length * n_envs))
@@ -171,7 +209,8 @@ def intervene_batch(
 
 
 class InterventionalSource:
-    """Graphs from the environment's own simulator, without domain knowledge: `--graph interventional[:H]`."""
+    """Graphs from the environment's own simulator, without domain knowledge: `--graph
+    interventional[:H]`."""
 
     needs: frozenset[str] = frozenset({"states", "keys"})
 
@@ -186,19 +225,27 @@ class InterventionalSource:
         """The options are those of `intervene_batch`; the environment may also come with `init`."""
         if horizon < 1:
             raise UsageError(
-                f"interventional:{horizon} looks no step ahead: choose 1 or more steps, for example interventional:2."
+                f"interventional:{horizon} looks no step ahead: choose 1 or more steps, for "
+                "example interventional:2."
             )
-        self.horizon, self.alternatives, self.tolerance, self.chunk = horizon, alternatives, tolerance, chunk
+        self.horizon, self.alternatives, self.tolerance, self.chunk = (
+            horizon,
+            alternatives,
+            tolerance,
+            chunk,
+        )
         self.env = env
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """Nothing to learn, so no state; the environment is kept, to be asked."""
         self.env = env
 
-    def infer(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> Bool[Array, "T B N N"]:
+    def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Bool[Array, "T B N N"]:
         """The action graph A of every step."""
         if self.env is None:
-            raise ValueError("infer asks the environment, which init hands over: call init(key, env) first")
+            raise ValueError(
+                "infer asks the environment, which init hands over: call init(key, env) first"
+            )
         return intervene_batch(
             self.env,
             batch,
@@ -209,41 +256,58 @@ class InterventionalSource:
             chunk=self.chunk,
         ).action_graph
 
-    def update(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
+    def update(
+        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]:
         """Nothing to learn."""
-        return gstate, {}
+        return graph_state, {}
 
 
 def _choices(
-    action: Int[Array, "N"], avail: Bool[Array, "N A"], alternatives: int | None, key: PRNGKeyArray | None
+    action: Int[Array, "N"],
+    action_mask: Bool[Array, "N A"],
+    alternatives: int | None,
+    key: PRNGKeyArray | None,
 ) -> tuple[Int[Array, "N K"], Bool[Array, "N K"]]:
-    """The actions to compare for each agent, and which of them count: all available ones, or the one taken and a sample."""
-    n_actions = avail.shape[-1]
-    every = jnp.broadcast_to(jnp.arange(n_actions), avail.shape)
+    """The actions to compare for each agent, and which of them count: all available ones, or the
+    one taken and a sample."""
+    n_actions = action_mask.shape[-1]
+    every = jnp.broadcast_to(jnp.arange(n_actions), action_mask.shape)
     if alternatives is None:
-        return every, avail
+        return every, action_mask
     if key is None or not 1 <= alternatives < n_actions:
-        raise ValueError(f"alternatives must be from 1 to {n_actions - 1} and come with a sample_key, got {alternatives}")
-    rank = jnp.where(avail, jax.random.uniform(key, avail.shape), -1.0)
+        raise ValueError(
+            f"alternatives must be from 1 to {n_actions - 1} and come with a sample_key, got "
+            f"{alternatives}"
+        )
+    rank = jnp.where(action_mask, jax.random.uniform(key, action_mask.shape), -1.0)
     rank, choice = lax.top_k(jnp.where(every == action[:, None], 2.0, rank), alternatives + 1)
     return choice, rank >= 0
 
 
-def _play(env: Environment, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]) -> tuple[_Branch, Float[Array, "N"]]:
+def _play(
+    env: Environment, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]
+) -> tuple[_Branch, Float[Array, "N"]]:
     """One step of one branch, and its rewards."""
-    state, view, outcome = env.step(key, state, action)
-    own = env.local_state(state) if env.offers("local_state") else view.obs
-    return _Branch(state, own, view.avail, ~(outcome.terminated | outcome.truncated)), outcome.reward
+    state, observation, outcome = env.step(key, state, action)
+    own = env.local_state(state) if env.offers("local_state") else observation.agents_view
+    return _Branch(
+        state, own, observation.action_mask, ~(outcome.terminated | outcome.truncated)
+    ), outcome.reward
 
 
 def _play_on(
     env: Environment, key: PRNGKeyArray, action: Int[Array, "N"], branch: _Branch
 ) -> tuple[_Branch, Float[Array, "N"]]:
-    """A later step of one branch, if it still runs, with an available action in the place of each unavailable one."""
-    # Where everything is always available the mask is a constant, and XLA would spend a minute folding its argmax.
-    avail = lax.optimization_barrier(branch.avail)
-    possible = jnp.take_along_axis(avail, action[:, None], axis=1)[:, 0]
-    after, reward = _play(env, key, branch.state, jnp.where(possible, action, jnp.argmax(avail, axis=1)))
+    """A later step of one branch, if it still runs, with an available action in the place of each
+    unavailable one."""
+    # Where everything is always available the mask is a constant, and XLA would spend a minute
+    # folding its argmax.
+    action_mask = lax.optimization_barrier(branch.action_mask)
+    possible = jnp.take_along_axis(action_mask, action[:, None], axis=1)[:, 0]
+    after, reward = _play(
+        env, key, branch.state, jnp.where(possible, action, jnp.argmax(action_mask, axis=1))
+    )
     after = jax.tree.map(lambda new, old: jnp.where(branch.running, new, old), after, branch)
     return after, jnp.where(branch.running, reward, 0)
 
@@ -254,7 +318,8 @@ def _everywhere(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _differ(values: Array, allowed: Bool[Array, "N K"], tolerance: float) -> Bool[Array, "N N"]:
-    """From values [source, choice, target, L]: do any two of the source's allowed choices differ in the target's values?"""
+    """From values [source, choice, target, L]: do any two of the source's allowed choices differ in
+    the target's values?"""
     allowed = allowed[:, :, None, None]
     highest = jnp.where(allowed, values, -jnp.inf).max(axis=1)
     lowest = jnp.where(allowed, values, jnp.inf).min(axis=1)
@@ -263,8 +328,9 @@ def _differ(values: Array, allowed: Bool[Array, "N K"], tolerance: float) -> Boo
 
 
 def _default_chunk(env: Environment, batch: Batch, alternatives: int | None) -> int:
-    """So many states that the local states of all their branches are at most `FLOATS_AT_ONCE` numbers."""
-    own_size = prod(batch.view.obs.shape[2:])
+    """So many states that the local states of all their branches are at most `FLOATS_AT_ONCE`
+    numbers."""
+    own_size = prod(batch.observation.agents_view.shape[2:])
     if env.offers("local_state"):
         first = jax.tree.map(lambda leaf: leaf[0, 0], batch.extras["states"])
         own_size = prod(jax.eval_shape(env.local_state, first).shape)
@@ -272,13 +338,25 @@ def _default_chunk(env: Environment, batch: Batch, alternatives: int | None) -> 
     return max(1, FLOATS_AT_ONCE // (env.spec.n_agents * n_choices * max(own_size, 1)))
 
 
-def _check_shapes(env: Environment, keys: Array, actions: Array, avail: Array, counts: Array) -> None:
+def _check_shapes(
+    env: Environment, keys: Array, actions: Array, action_mask: Array, counts: Array
+) -> None:
     n_agents, n_actions, horizon = env.spec.n_agents, env.spec.n_actions, actions.shape[0]
-    if horizon < 1 or actions.shape[1:] != (n_agents,) or not jnp.issubdtype(actions.dtype, jnp.integer):
-        raise ValueError(f"actions must be integers, {n_agents} per step, got shape {actions.shape} of {actions.dtype}")
+    if (
+        horizon < 1
+        or actions.shape[1:] != (n_agents,)
+        or not jnp.issubdtype(actions.dtype, jnp.integer)
+    ):
+        raise ValueError(
+            f"actions must be integers, {n_agents} per step, got shape {actions.shape} of "
+            f"{actions.dtype}"
+        )
     if keys.shape[:1] != (horizon,) or counts.shape != (horizon,):
         raise ValueError(
-            f"keys and counts must have one entry for each of {horizon} steps, got {keys.shape} and {counts.shape}"
+            f"keys and counts must have one entry for each of {horizon} steps, got {keys.shape} "
+            f"and {counts.shape}"
         )
-    if avail.shape != (n_agents, n_actions):
-        raise ValueError(f"avail must have the shape {(n_agents, n_actions)}, got {avail.shape}")
+    if action_mask.shape != (n_agents, n_actions):
+        raise ValueError(
+            f"avail must have the shape {(n_agents, n_actions)}, got {action_mask.shape}"
+        )

@@ -1,4 +1,5 @@
-"""Numbers that describe dependence graphs and meeting times. Self-loops are always on, so none of them counts those."""
+"""Numbers that describe dependence graphs and meeting times. Self-loops are always on, so none of
+them counts those."""
 
 from typing import NamedTuple
 
@@ -29,7 +30,8 @@ class Degrees(NamedTuple):
 
 
 class Gammas(NamedTuple):
-    """The paper's measures of how much agents depend on one another (section "Sample Complexity Analysis")."""
+    """The paper's measures of how much agents depend on one another (section "Sample Complexity
+    Analysis")."""
 
     pair: Float[Array, "N N"]
     """Gamma_j^i at [j, i]: the largest mean discount at which j meets i."""
@@ -39,8 +41,11 @@ class Gammas(NamedTuple):
     """Gamma, the sum over j and i; from N (disconnected) to N^2 (complete)."""
 
 
-def density(graph: Bool[Arrays, "*B N N"], valid: Bool[Arrays, "*B"] | None = None) -> Float[Array, ""]:
-    """The share of possible edges between different agents that are present; 0 for a single agent or no valid step.
+def density(
+    graph: Bool[Arrays, "*B N N"], valid: Bool[Arrays, "*B"] | None = None
+) -> Float[Array, ""]:
+    """The share of possible edges between different agents that are present; 0 for a single agent
+    or no valid step.
 
     >>> density(jnp.array([[True, True], [False, True]]))
     Array(0.5, dtype=float32)
@@ -56,11 +61,16 @@ def degrees(graph: Bool[Arrays, "*B N N"]) -> Degrees:
 
 
 def agreement(
-    predicted: Bool[Arrays, "*B N N"], truth: Bool[Arrays, "*B N N"], valid: Bool[Arrays, "*B"] | None = None
+    predicted: Bool[Arrays, "*B N N"],
+    truth: Bool[Arrays, "*B N N"],
+    valid: Bool[Arrays, "*B"] | None = None,
 ) -> Agreement:
-    """Precision, recall and F1 of the predicted edges against the true ones, over all valid steps together."""
+    """Precision, recall and F1 of the predicted edges against the true ones, over all valid steps
+    together."""
     if predicted.shape != truth.shape:
-        raise ValueError(f"both graphs must have one shape, got {predicted.shape} and {truth.shape}")
+        raise ValueError(
+            f"both graphs must have one shape, got {predicted.shape} and {truth.shape}"
+        )
     pairs = _counted_pairs(predicted, valid)
     hits = jnp.sum(predicted & truth & pairs)
     n_predicted, n_true = jnp.sum(predicted & pairs), jnp.sum(truth & pairs)
@@ -74,24 +84,30 @@ def agreement(
 def meeting_time_histogram(
     meeting_time: Int[Arrays, "*B N N"], max_lag: int, valid: Bool[Arrays, "*B"] | None = None
 ) -> Int[Array, "max_lag+3"]:
-    """How many pairs of different agents meet after 0, 1, ..., max_lag steps, later, and never (the last entry)."""
+    """How many pairs of different agents meet after 0, 1, ..., max_lag steps, later, and never (the
+    last entry)."""
     pairs = _counted_pairs(meeting_time, valid)
     bins = jnp.where(meeting_time >= NEVER, max_lag + 2, jnp.minimum(meeting_time, max_lag + 1))
     return jnp.bincount(bins.ravel(), weights=pairs.ravel().astype(jnp.int32), length=max_lag + 3)
 
 
-def gamma_coefficients(lags: Int[Arrays, "T *B N N"], gamma: float, valid: Bool[Arrays, "T *B"] | None = None) -> Gammas:
-    """Estimates of Gamma_j^i = sup over steps k of E[gamma^{T_ji(s_k)}] and their sums, under the policy that was run.
+def gamma_coefficients(
+    lags: Int[Arrays, "T *B N N"], gamma: float, valid: Bool[Arrays, "T *B"] | None = None
+) -> Gammas:
+    """Estimates of Gamma_j^i = sup over steps k of E[gamma^{T_ji(s_k)}] and their sums, under the
+    policy that was run.
 
-    lags: the paper's T_ji (`reward_lags(meeting_times(...))`), any number of trajectories on the middle axes.
-    The mean is over trajectories, the maximum over steps; the supremum over policies is out of reach of samples. With few
-    trajectories the maximum is biased upwards. A window cuts off late meetings, which biases downwards.
-    """
+    lags: the paper's T_ji (`reward_lags(meeting_times(...))`), any number of trajectories on the
+      middle axes. The mean is over trajectories, the maximum over steps; the supremum over policies
+      is out of reach of samples. With few trajectories the maximum is biased upwards. A window cuts
+      off late meetings, which biases downwards."""
     trajectories = tuple(range(1, lags.ndim - 2))
     discount = jnp.where(lags >= NEVER, 0.0, jnp.power(gamma, lags))
     counted = jnp.ones(lags.shape[:-2], bool) if valid is None else valid
     weight = counted[..., None, None].astype(discount.dtype)
-    mean = jnp.sum(discount * weight, axis=trajectories) / jnp.maximum(jnp.sum(weight, axis=trajectories), 1)
+    mean = jnp.sum(discount * weight, axis=trajectories) / jnp.maximum(
+        jnp.sum(weight, axis=trajectories), 1
+    )
     pair = jnp.max(mean, axis=0)
     return Gammas(pair, pair.sum(-1), pair.sum())
 

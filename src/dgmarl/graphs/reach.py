@@ -1,17 +1,19 @@
-"""Who can reach whom, and when: meeting times, parents and reach over a sequence of dependence graphs.
+"""Who can reach whom, and when: meeting times, parents and reach over a sequence of dependence
+graphs.
 
-`A[t, j, i]` says that what agent j does at step t can reach agent i's next local state: row j is the source, column i the
-target, and every agent reaches itself. Time comes first, agents last, any batch axes in between: `[T, ..., N, N]`.
-`ends[t]` says that the episode ends with step t, so that no path passes from t to t + 1.
+`A[t, j, i]` says that what agent j does at step t can reach agent i's next local state: row j is
+the source, column i the target, and every agent reaches itself. Time comes first, agents last, any
+batch axes in between: `[T, ..., N, N]`. `ends[t]` says that the episode ends with step t, so that
+no path passes from t to t + 1.
 
-Everything rests on one backward recursion for the lag after which a path from (t, j) first meets a condition on i,
+Everything rests on one backward recursion for the lag after which a path from (t, j) first meets a
+condition on i,
 
     lag[t, j, i] = 0                                           if now[t, j, i]
                  = 1 + min over k with A[t, j, k] of lag[t+1, k, i]      otherwise (never, past an episode end),
 
-where `now` is A itself for meeting times and the reward graph for reward lags. It costs O(T N^3), or O(T N E) with
-neighbour lists.
-"""
+where `now` is A itself for meeting times and the reward graph for reward lags. It costs O(T N^3),
+or O(T N E) with neighbour lists."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,28 +39,37 @@ Method = Literal["auto", "dense", "neighbours"]
 
 # Below this many agents the dense recursion is as fast or faster whatever the density.
 _DENSE_BELOW = 64
-# Above this share of possible targets per agent, gathering neighbours costs more than the dense minimum.
+# Above this share of possible targets per agent, gathering neighbours costs more than the dense
+# minimum.
 _SPARSE_SHARE = 1 / 4
 
 
 def meeting_times(
-    graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"], *, method: Method = "auto", max_degree: int | None = None
+    graph: Bool[Arrays, "T *B N N"],
+    ends: Bool[Arrays, "T *B"],
+    *,
+    method: Method = "auto",
+    max_degree: int | None = None,
 ) -> Int[Array, "T *B N N"]:
-    """The TD lag L[t, j, i]: after how many steps a path that starts with j's action at t first reaches i.
+    """The TD lag L[t, j, i]: after how many steps a path that starts with j's action at t first
+    reaches i.
 
         L[t, j, i] = 0                                               if A[t, j, i] or j = i
-                   = 1 + min over k with A[t, j, k] of L[t+1, k, i]  otherwise; NEVER past an episode end
+                   = 1 + min over k with A[t, j, k] of L[t+1, k, i]  otherwise; NEVER past an
+                   episode end
 
-    The TD error of i at step t + L is the first that a^j_t can have moved; from then on all of them are, because agents reach
-    themselves. `reward_lags` turns L into the paper's T_ji.
+    The TD error of i at step t + L is the first that a^j_t can have moved; from then on all of them
+    are, because agents reach themselves. `reward_lags` turns L into the paper's T_ji.
 
     graph: A, Boolean, row = source, column = target. Self-loops count whether set or not.
     ends: the episode ends with this step.
-    method: "dense", O(T N^3); "neighbours", O(T N E), E = edges per step; "auto" takes neighbour lists if there are at least
+    method: "dense", O(T N^3); "neighbours", O(T N E), E = edges per step; "auto" takes neighbour
+      lists if there are at least
       64 agents and no agent has more than N / 4 targets. Both are exact.
-    max_degree: how many targets, itself included, an agent has at most; counted if not given and the graph is not being
-      traced. A step that breaks the promise falls back to the dense recursion: the result never depends on it. (`vmap` would
-      run both versions; give it the batch axes instead.)
+    max_degree: how many targets, itself included, an agent has at most; counted if not given and
+      the graph is not being
+      traced. A step that breaks the promise falls back to the dense recursion: the result never
+      depends on it. (`vmap` would run both versions; give it the batch axes instead.)
 
     >>> chain = jnp.eye(3, dtype=bool).at[0, 1].set(True).at[1, 2].set(True)
     >>> meeting_times(jnp.stack([chain] * 2), jnp.zeros(2, bool))[0]
@@ -72,16 +83,20 @@ def meeting_times(
 
 
 def reward_lags(meeting_time: Int[Arrays, "*B N N"]) -> Int[Array, "*B N N"]:
-    """The paper's meeting time T_ji (equation def:meetingtime), the lag of the first *reward* of i that j can have moved.
+    """The paper's meeting time T_ji (equation def:meetingtime), the lag of the first *reward* of i
+    that j can have moved.
 
-    T_ji = 0 if j = i, else L + 1: an edge at step t reaches i's state at t + 1, and i's reward from then on.
-    """
+    T_ji = 0 if j = i, else L + 1: an edge at step t reaches i's state at t + 1, and i's reward from
+    then on."""
     to_others = jnp.where(meeting_time >= NEVER, NEVER, meeting_time + 1)
     return jnp.where(_self_loops(meeting_time.shape[-1]), 0, to_others)
 
 
-def truncated_reward_lags(meeting_time: Int[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -> Int[Array, "T *B N N"]:
-    """The paper's T_ji^H (equation truncated_graph_gradient_estimate), as a lag: NEVER if i is met after the last step seen.
+def truncated_reward_lags(
+    meeting_time: Int[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
+) -> Int[Array, "T *B N N"]:
+    """The paper's T_ji^H (equation truncated_graph_gradient_estimate), as a lag: NEVER if i is met
+    after the last step seen.
 
     The last step H is that of the window, or of the episode that t belongs to.
     """
@@ -92,19 +107,22 @@ def truncated_reward_lags(meeting_time: Int[Arrays, "T *B N N"], ends: Bool[Arra
     return jnp.where(lags <= (last - step)[..., None, None], lags, NEVER)
 
 
-def reachable(graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -> Bool[Array, "T *B N N"]:
+def reachable(
+    graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
+) -> Bool[Array, "T *B N N"]:
     """Whether what j does at t can reach i at all before the episode or the window ends."""
     return meeting_times(graph, ends) < NEVER
 
 
-def k_hop_parents(graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"], k: int) -> Bool[Array, "T *B N N"]:
+def k_hop_parents(
+    graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"], k: int
+) -> Bool[Array, "T *B N N"]:
     """The k-hop parents of equation k_hop_def: entry [t, j, i] says that j is in Pa^i(s_t, k).
 
         Pa^i(s_t, 0) = {i},   Pa^i(s_t, k) = union over m in Pa^i(s_t, k-1) of Pa^m(s_{t-k})
 
-    That is, a path leads from j's action at t - k to i's state at t. Empty where step t - k lies before the window or in an
-    earlier episode.
-    """
+    That is, a path leads from j's action at t - k to i's state at t. Empty where step t - k lies
+    before the window or in an earlier episode."""
     graph = require_graph(graph)
     ends = require_ends(ends, graph)
     if k < 0:
@@ -112,31 +130,38 @@ def k_hop_parents(graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"], k
     return _k_hop_parents(graph, ends, k)
 
 
-def last_influencing_time(graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -> Int[Array, "T *B N N"]:
-    """K_ji(n), entry [n, j, i]: the last step at which j's action still has a consequence for i's reward at n.
+def last_influencing_time(
+    graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
+) -> Int[Array, "T *B N N"]:
+    """K_ji(n), entry [n, j, i]: the last step at which j's action still has a consequence for i's
+    reward at n.
 
         K_ji(n) = max { k <= n : j in Pa^i(s_n, n - k) },   -1 if there is none in this episode
 
-    so that `k <= K_ji(n)` says the same as `n >= k + T_ji(k)`. Found by running the recursion of the meeting times on the
-    transposed graphs in reverse order.
-    """
+    so that `k <= K_ji(n)` says the same as `n >= k + T_ji(k)`. Found by running the recursion of
+    the meeting times on the transposed graphs in reverse order."""
     graph = require_graph(graph)
     ends = require_ends(ends, graph)
     self_loops = _self_loops(graph.shape[-1])
     into = jnp.swapaxes(_delayed(graph, 1), -1, -2)
     starts = _delayed(ends, 1)
-    ago = scan_lags(jnp.flip(into, 0), jnp.flip(starts, 0), lambda _: self_loops, lambda _, lags: lags)
+    ago = scan_lags(
+        jnp.flip(into, 0), jnp.flip(starts, 0), lambda _: self_loops, lambda _, lags: lags
+    )
     ago = jnp.swapaxes(jnp.flip(ago, 0), -1, -2)
     return jnp.where(ago < NEVER, _steps(graph.shape[0], graph.ndim) - ago, -1)
 
 
-def soft_reach(weights: Float[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -> Float[Array, "T *B N N"]:
-    """How strongly what j does at t reaches i in the rest of the episode: the largest product of weights along a path.
+def soft_reach(
+    weights: Float[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
+) -> Float[Array, "T *B N N"]:
+    """How strongly what j does at t reaches i in the rest of the episode: the largest product of
+    weights along a path.
 
         S[t, j, i] = max over k of W[t, j, k] * S[t+1, k, i],   S = W at the last step of an episode
 
-    weights: W, floats in [0, 1]; every agent reaches itself with weight 1. With weights 0 and 1 this is `reachable`.
-    """
+    weights: W, floats in [0, 1]; every agent reaches itself with weight 1. With weights 0 and 1
+      this is `reachable`."""
     weights = require_weights(weights)
     ends = require_ends(ends, weights)
     self_loops = _self_loops(weights.shape[-1]).astype(weights.dtype)
@@ -152,7 +177,8 @@ def soft_reach(weights: Float[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]) -
 
 
 def neighbour_lists(graph: Bool[Array, "*B N N"], max_degree: int) -> Int[Array, "*B N D"]:
-    """The first `max_degree` targets of each source, in order; rows with fewer are filled up with the source itself."""
+    """The first `max_degree` targets of each source, in order; rows with fewer are filled up with
+    the source itself."""
     n_agents = graph.shape[-1]
     position = jnp.cumsum(graph, axis=-1, dtype=jnp.int32)
     wanted = jnp.arange(1, max_degree + 1, dtype=jnp.int32)
@@ -168,25 +194,29 @@ def add_self_loops(graph: Bool[Arrays, "*B N N"]) -> Bool[Array, "*B N N"]:
 
 
 def check_graph(graph: Any) -> Bool[Array, "*B N N"]:
-    """The graph as a Boolean array, or a UsageError that says what is wrong with it and how to mend it.
+    """The graph as a Boolean array, or a UsageError that says what is wrong with it and how to mend
+    it.
 
-    Looks at the values, so it works on concrete arrays only; a training loop calls it once, outside `jit`.
-    """
+    Looks at the values, so it works on concrete arrays only; a training loop calls it once, outside
+    `jit`."""
     values = np.asarray(graph)
     if values.ndim < 2 or values.shape[-1] != values.shape[-2] or values.shape[-1] == 0:
         raise UsageError(
-            f"A dependence graph needs the shape [..., N, N], got {values.shape}; stack one N x N matrix per step."
+            f"A dependence graph needs the shape [..., N, N], got {values.shape}; stack one N x N "
+            "matrix per step."
         )
     if values.dtype != bool and not np.isin(values, (0, 1)).all():
         raise UsageError(
-            f"A dependence graph holds only 0 and 1, got values from {values.min()} to {values.max()}; "
-            "threshold it (graph > 0.5) or use soft_reach and soft_graph_gae for weights in [0, 1]."
+            f"A dependence graph holds only 0 and 1, got values from {values.min()} to "
+            f"{values.max()}; threshold it (graph > 0.5) or use soft_reach and soft_graph_gae for "
+            "weights in [0, 1]."
         )
     missing = ~np.diagonal(values, axis1=-2, axis2=-1).astype(bool)
     if missing.any():
         agents = ", ".join(map(str, np.unique(np.nonzero(missing)[-1])[:8]))
         raise UsageError(
-            f"Every agent must reach itself, but the graph lacks self-loops of agent {agents}; use add_self_loops(graph)."
+            f"Every agent must reach itself, but the graph lacks self-loops of agent {agents}; "
+            "use add_self_loops(graph)."
         )
     return jnp.asarray(values.astype(bool))
 
@@ -200,8 +230,8 @@ def scan_lags(
 ) -> Any:
     """The recursion at the head of this module, backwards in time; stacks `emit(t, lag[t])` over t.
 
-    now: the pairs that meet at once, from the step's graph. Nothing but one step's lags is kept, unless `emit` returns them.
-    """
+    now: the pairs that meet at once, from the step's graph. Nothing but one step's lags is kept,
+      unless `emit` returns them."""
     self_loops = _self_loops(graph.shape[-1])
 
     def step(later, inputs):
@@ -212,33 +242,47 @@ def scan_lags(
         return lags, emit(t, lags)
 
     start = jnp.full(graph.shape[1:], NEVER, jnp.int32)
-    return lax.scan(step, start, (jnp.arange(graph.shape[0]), graph, ends), reverse=True, unroll=unroll())[1]
+    return lax.scan(
+        step, start, (jnp.arange(graph.shape[0]), graph, ends), reverse=True, unroll=unroll()
+    )[1]
 
 
-def degree_bound(graph: Bool[Array, "T *B N N"], method: Method, max_degree: int | None) -> int | None:
-    """How many targets the neighbour version shall provide for, or None for the dense version (see `meeting_times`)."""
+def degree_bound(
+    graph: Bool[Array, "T *B N N"], method: Method, max_degree: int | None
+) -> int | None:
+    """How many targets the neighbour version shall provide for, or None for the dense version (see
+    `meeting_times`)."""
     n_agents = graph.shape[-1]
     if method not in ("auto", "dense", "neighbours"):
         raise ValueError(f"method must be 'auto', 'dense' or 'neighbours', got {method!r}")
     if max_degree is not None and max_degree < 1:
-        raise ValueError(f"max_degree counts the agent itself and must be at least 1, got {max_degree}")
+        raise ValueError(
+            f"max_degree counts the agent itself and must be at least 1, got {max_degree}"
+        )
     if method == "dense" or (method == "auto" and n_agents < _DENSE_BELOW):
         return None
     if max_degree is None and not isinstance(graph, Tracer):
         # A multiple of four, so that graphs of nearly the same degree share one compiled program.
         max_degree = -(-int(jnp.max(jnp.sum(graph, axis=-1), initial=1)) // 4) * 4
     if max_degree is None and method == "neighbours":
-        raise ValueError("method='neighbours' under jit needs max_degree, the number of targets an agent has at most")
+        raise ValueError(
+            "method='neighbours' under jit needs max_degree, the number of targets an agent has "
+            "at most"
+        )
     sparse = max_degree is not None and max_degree <= _SPARSE_SHARE * n_agents
     return max_degree if sparse or method == "neighbours" else None
 
 
-def boolean_product(first: Bool[Array, "*B N N"], second: Bool[Array, "*B N N"]) -> Bool[Array, "*B N N"]:
+def boolean_product(
+    first: Bool[Array, "*B N N"], second: Bool[Array, "*B N N"]
+) -> Bool[Array, "*B N N"]:
     """Entry [j, i]: is there a k with first[j, k] and second[k, i]?"""
     return jnp.matmul(first.astype(jnp.float32), second.astype(jnp.float32)) > 0
 
 
-def max_product(first: Float[Array, "*B N N"], second: Float[Array, "*B N N"]) -> Float[Array, "*B N N"]:
+def max_product(
+    first: Float[Array, "*B N N"], second: Float[Array, "*B N N"]
+) -> Float[Array, "*B N N"]:
     """Entry [j, i]: the largest first[j, k] * second[k, i] over k."""
     return jnp.max(first[..., :, :, None] * second[..., None, :, :], axis=-2)
 
@@ -248,17 +292,20 @@ def require_graph(graph: Bool[Arrays, "T *B N N"]) -> Bool[Array, "T *B N N"]:
     graph = jnp.asarray(graph)
     if graph.dtype != jnp.bool_:
         raise ValueError(
-            f"graph must be Boolean, got {graph.dtype}; use check_graph(graph) for 0/1 values, soft_graph_gae for weights"
+            f"graph must be Boolean, got {graph.dtype}; use check_graph(graph) for 0/1 values, "
+            "soft_graph_gae for weights"
         )
     return _require_square(graph, "graph")
 
 
 def require_weights(weights: Float[Arrays, "T *B N N"]) -> Float[Array, "T *B N N"]:
-    """Soft edges as a JAX array; a ValueError unless floats of shape [T, ..., N, N] and, seen outside jit only, in [0, 1]."""
+    """Soft edges as a JAX array; a ValueError unless floats of shape [T, ..., N, N] and, seen
+    outside jit only, in [0, 1]."""
     weights = jnp.asarray(weights)
     if not jnp.issubdtype(weights.dtype, jnp.floating):
         raise ValueError(
-            f"weights must be floats in [0, 1], got {weights.dtype}; use meeting_times and graph_gae for Boolean graphs"
+            f"weights must be floats in [0, 1], got {weights.dtype}; use meeting_times and "
+            "graph_gae for Boolean graphs"
         )
     if not isinstance(weights, Tracer) and not bool(jnp.all((weights >= 0) & (weights <= 1))):
         raise ValueError("weights must lie in [0, 1]; scale or clip them first")
@@ -266,12 +313,16 @@ def require_weights(weights: Float[Arrays, "T *B N N"]) -> Float[Array, "T *B N 
 
 
 def require_ends(ends: Bool[Arrays, "T *B"], graph: Array) -> Bool[Array, "T *B"]:
-    """The ends as a JAX array; a ValueError unless they are Boolean, one per step and batch entry of the graph."""
+    """The ends as a JAX array; a ValueError unless they are Boolean, one per step and batch entry
+    of the graph."""
     ends = jnp.asarray(ends)
     if ends.dtype != jnp.bool_:
         raise ValueError(f"ends must be Boolean, got {ends.dtype}")
     if ends.shape != graph.shape[:-2]:
-        raise ValueError(f"ends must have the shape {graph.shape[:-2]} of the graph without its agent axes, got {ends.shape}")
+        raise ValueError(
+            f"ends must have the shape {graph.shape[:-2]} of the graph without its agent axes, "
+            f"got {ends.shape}"
+        )
     return ends
 
 
@@ -291,20 +342,28 @@ def _k_hop_parents(graph: Array, ends: Array, k: int) -> Array:
     self_loops = _self_loops(graph.shape[-1])
     within_episode = (graph | self_loops) & ~ends[..., None, None]
     start = jnp.broadcast_to(self_loops, graph.shape)
-    return lax.fori_loop(1, k + 1, lambda hop, parents: boolean_product(_delayed(within_episode, hop), parents), start)
+    return lax.fori_loop(
+        1,
+        k + 1,
+        lambda hop, parents: boolean_product(_delayed(within_episode, hop), parents),
+        start,
+    )
 
 
 def _earliest(edges: Array, later: Array, max_degree: int | None) -> Array:
     """Entry [j, i]: the smallest later[k, i] over the targets k of j."""
 
     def dense():
-        # A maximum against "blocked" instead of a selection by the edge: three times as fast on CPU.
+        # A maximum against "blocked" instead of a selection by the edge: three times as fast on
+        # CPU.
         blocked = jnp.where(edges, 0, NEVER)
         return jnp.min(jnp.maximum(blocked[..., :, :, None], later[..., None, :, :]), axis=-2)
 
     def sparse():
         assert max_degree is not None
-        rows = jnp.vectorize(lambda lags, targets: jnp.min(lags[targets], axis=1), signature="(n,n),(n,d)->(n,n)")
+        rows = jnp.vectorize(
+            lambda lags, targets: jnp.min(lags[targets], axis=1), signature="(n,n),(n,d)->(n,n)"
+        )
         return rows(later, neighbour_lists(edges, max_degree))
 
     if max_degree is None:
@@ -323,4 +382,6 @@ def _steps(n_steps: int, ndim: int) -> Array:
 
 def _delayed(values: Array, n_steps: int | Array) -> Array:
     """Entry t holds values[t - n_steps], False before the window."""
-    return jnp.where(_steps(values.shape[0], values.ndim) >= n_steps, jnp.roll(values, n_steps, axis=0), False)
+    return jnp.where(
+        _steps(values.shape[0], values.ndim) >= n_steps, jnp.roll(values, n_steps, axis=0), False
+    )

@@ -1,12 +1,13 @@
-"""Where dependence graphs come from. One interface: `init`, `infer` before the update, `update` after it.
+"""Where dependence graphs come from. One interface: `init`, `infer` before the update, `update`
+after it.
 
     source.needs                                what the rollout must record: "oracle", "states", "keys", "local"
     source.init(key, env)            -> gstate  a pytree, part of the checkpoint
     source.infer(gstate, batch, key) -> bool[T, B, N, N], row = source, column = target, self-loops on
     source.update(gstate, batch, key) -> gstate, metrics
 
-A user's own source is any object with these four; `--graph file.py:Source` calls it without arguments.
-"""
+A user's own source is any object with these four; `--graph file.py:Source` calls it without
+arguments."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,11 +40,13 @@ class GraphSource(Protocol):
         """The state of the source at the start of training."""
         ...
 
-    def infer(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
+    def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
         """The graph of every step of the batch."""
         ...
 
-    def update(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
+    def update(
+        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]:
         """Learn from the batch, after its graph has been used."""
         ...
 
@@ -61,17 +64,20 @@ class FixedSource:
         matrix, n_agents = check_graph(self.matrix(env.spec.n_agents)), env.spec.n_agents
         if matrix.shape != (n_agents, n_agents):
             raise UsageError(
-                f"The fixed graph is {matrix.shape}, but {env.spec.name} has {n_agents} agents: give a square of that size."
+                f"The fixed graph is {matrix.shape}, but {env.spec.name} has {n_agents} agents: "
+                "give a square of that size."
             )
         return matrix
 
-    def infer(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
+    def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
         """The matrix, for every step."""
-        return jnp.broadcast_to(gstate, (*batch.reward.shape, batch.reward.shape[-1]))
+        return jnp.broadcast_to(graph_state, (*batch.reward.shape, batch.reward.shape[-1]))
 
-    def update(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
+    def update(
+        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]:
         """Nothing to learn."""
-        return gstate, {}
+        return graph_state, {}
 
 
 class RandomSource:
@@ -82,21 +88,24 @@ class RandomSource:
     def __init__(self, probability: float):
         if not 0 <= probability <= 1:
             raise UsageError(
-                f"random:{probability:g} is not a probability: choose a number from 0 to 1, for example random:0.3."
+                f"random:{probability:g} is not a probability: choose a number from 0 to 1, for "
+                "example random:0.3."
             )
         self.probability = probability
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """Nothing to remember."""
 
-    def infer(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
+    def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
         """Fresh edges for every step."""
         shape = (*batch.reward.shape, batch.reward.shape[-1])
         return add_self_loops(jax.random.bernoulli(key, self.probability, shape))
 
-    def update(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
+    def update(
+        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]:
         """Nothing to learn."""
-        return gstate, {}
+        return graph_state, {}
 
 
 class OracleSource:
@@ -107,15 +116,20 @@ class OracleSource:
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """Nothing to remember, but the environment must know its graph."""
         if not env.offers("oracle_graph"):
-            raise UsageError(f"{env.spec.name} offers no oracle graph: define oracle_graph, or choose --graph interventional.")
+            raise UsageError(
+                f"{env.spec.name} offers no oracle graph: define oracle_graph, or choose --graph "
+                "interventional."
+            )
 
-    def infer(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
+    def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
         """What was recorded at each step."""
         return batch.extras["oracle"]
 
-    def update(self, gstate: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
+    def update(
+        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]:
         """Nothing to learn."""
-        return gstate, {}
+        return graph_state, {}
 
 
 def self_source() -> FixedSource:
@@ -131,18 +145,26 @@ def complete_source() -> FixedSource:
 def fixed_source(path: str) -> FixedSource:
     """A matrix from a text file of 0s and 1s, or from a .npy file (never a pickle)."""
     try:
-        matrix = np.load(path, allow_pickle=False) if path.endswith(".npy") else np.loadtxt(path, ndmin=2)
+        matrix = (
+            np.load(path, allow_pickle=False)
+            if path.endswith(".npy")
+            else np.loadtxt(path, ndmin=2)
+        )
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise UsageError(f"The graph file {path} cannot be read ({reason}): give a .npy file or rows of 0 and 1.") from None
+        raise UsageError(
+            f"The graph file {path} cannot be read ({reason}): give a .npy file or rows of 0 and 1."
+        ) from None
     return FixedSource(lambda n: matrix)
 
 
-def make_source(text: str, env: Environment, rows: int = 1, model: GraphModelConfig | None = None) -> GraphSource:
+def make_source(
+    text: str, env: Environment, rows: int = 1, model: GraphModelConfig | None = None
+) -> GraphSource:
     """A source by its name on the command line: one of `NAMES`.
 
-    rows: steps per batch over all environments, and model: its numbers, both for the learned source only.
-    """
+    rows: steps per batch over all environments, and model: its numbers, both for the learned source
+      only."""
     simple: dict[str, Callable[[], GraphSource]] = {
         "learned": lambda: LearnedSource(model or GraphModelConfig(), env, rows),
         "self": self_source,
@@ -165,16 +187,24 @@ def make_source(text: str, env: Environment, rows: int = 1, model: GraphModelCon
 
 
 def _custom_source(text: str) -> GraphSource:
-    """A user's own source, which must have the four members and ask only for what a rollout can record."""
+    """A user's own source, which must have the four members and ask only for what a rollout can
+    record."""
     try:
         source = load_object(text, "graph source")()
     except TypeError as error:
-        raise UsageError(f"--graph {text}: the source cannot be made without arguments ({error}).") from error
+        raise UsageError(
+            f"--graph {text}: the source cannot be made without arguments ({error})."
+        ) from error
     missing = [name for name in ("needs", "init", "infer", "update") if not hasattr(source, name)]
     if missing:
-        raise UsageError(f"--graph {text}: the source lacks {', '.join(missing)}; see dgmarl.graphs.sources.GraphSource.")
+        raise UsageError(
+            f"--graph {text}: the source lacks {', '.join(missing)}; see "
+            "dgmarl.graphs.sources.GraphSource."
+        )
     if not set(source.needs) <= set(RECORDABLE):
-        raise UsageError(f"--graph {text}: the source needs {sorted(source.needs)}, but allowed are {', '.join(RECORDABLE)}.")
+        raise UsageError(
+            f"--graph {text}: the source needs {sorted(source.needs)}, but allowed are {', '.join(RECORDABLE)}."
+        )
     return source
 
 
@@ -182,10 +212,16 @@ def _probability(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"random:{text} is not a probability: choose a number from 0 to 1, for example random:0.3.") from None
+        raise UsageError(
+            f"random:{text} is not a probability: choose a number from 0 to 1, for example "
+            "random:0.3."
+        ) from None
 
 
 def _horizon(text: str) -> int:
     if not text.isdecimal():
-        raise UsageError(f"interventional:{text} needs a number of steps, 1 or more, for example interventional:2.")
+        raise UsageError(
+            f"interventional:{text} needs a number of steps, 1 or more, for example "
+            "interventional:2."
+        )
     return int(text)

@@ -1,10 +1,10 @@
 """Q-learning for teams: IQL, VDN, QMIX and QPLEX.
 
-One learner. The four differ in how the values of single agents become what is learned (`mixer`); IQL may learn from each
-agent's own reward, the others learn the value of the team's. Double Q-learning on whole replayed episodes, 1-step or
-TD(lambda) targets. The defaults are EPyMARL's; the tuned numbers of EPyMARL for foraging and those of pymarl2 for SMAClite are
-presets in `dgmarl.settings`.
-"""
+One learner. The four differ in how the values of single agents become what is learned (`mixer`);
+IQL may learn from each agent's own reward, the others learn the value of the team's. Double
+Q-learning on whole replayed episodes, 1-step or TD(lambda) targets. The defaults are EPyMARL's; the
+tuned numbers of EPyMARL for foraging and those of pymarl2 for SMAClite are presets in
+`dgmarl.config.presets`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,11 +18,17 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.credit.gae import discounted_sums
-from dgmarl.credit.standardise import RunningStatistics, initial_statistics, merge, standardise, statistics_of
+from dgmarl.credit.standardise import (
+    RunningStatistics,
+    initial_statistics,
+    merge,
+    standardise,
+    statistics_of,
+)
 from dgmarl.device import unroll
-from dgmarl.envs.base import EnvSpec, View
+from dgmarl.envs.base import EnvSpec, Observation
 from dgmarl.errors import UsageError
-from dgmarl.learners.base import require, taken
+from dgmarl.learners.base import batched_index, require
 from dgmarl.learners.replay import Episodes, Precision, Replay, empty_replay, sample
 from dgmarl.nets.actor_critic import UNAVAILABLE, Policy
 from dgmarl.nets.mixers import Mixer, MixerKind
@@ -37,7 +43,8 @@ class QConfig:
     """Numbers of the learner; the defaults are EPyMARL's."""
 
     mixer: MixerKind = "none"
-    """How agents' values become what is learned: not at all (IQL), summed (VDN), or mixed by the state (QMIX, QPLEX)."""
+    """How agents' values become what is learned: not at all (IQL), summed (VDN), or mixed by the
+    state (QMIX, QPLEX)."""
     credit: Literal["local", "global"] = "local"
     """Whose rewards an agent learns from: its own (IQL only), or everybody's sum."""
     network: Literal["fc", "gru"] = "fc"
@@ -45,15 +52,17 @@ class QConfig:
     hidden: int = 64
     """Width of the agents' hidden layers."""
     share_parameters: bool = True
-    """One network for all agents (which are told who they are), or one set of parameters per agent."""
+    """One network for all agents (which are told who they are), or one set of parameters per
+    agent."""
     last_action: bool = False
     """Whether an agent also sees what it did one step ago."""
     learning_rate: float = 5e-4
     """Step size of Adam."""
-    gradient_clip: float = 10.0
+    max_grad_norm: float = 10.0
     """Largest norm of a gradient, agents and mixer together."""
     loss_weight: float = 1.0
-    """Factor of the mean squared error; pymarl2: 0.5. With Adam it matters to the gradient clip only."""
+    """Factor of the mean squared error; pymarl2: 0.5. With Adam it matters to the gradient clip
+    only."""
     gamma: float = 0.99
     """Discount factor."""
     lambda_: float = 0.0
@@ -63,11 +72,14 @@ class QConfig:
     buffer_size: int = 5000
     """Episodes kept for replay."""
     buffer_precision: Precision = "float32"
-    """How observations and states are kept: float16 halves the memory and is exact for whole numbers up to 2048."""
+    """How observations and states are kept: float16 halves the memory and is exact for whole
+    numbers up to 2048."""
     episodes_per_update: int = 1
-    """New episodes per gradient step; with more environments than that, an iteration takes several steps."""
+    """New episodes per gradient step; with more environments than that, an iteration takes several
+    steps."""
     target_update: float = 200.0
-    """Above 1: copy the parameters to the target network that often; else: move it by this share at every step."""
+    """Above 1: copy the parameters to the target network that often; else: move it by this share at
+    every step."""
     target_unit: Literal["updates", "episodes"] = "updates"
     """What a `target_update` above 1 counts: gradient steps, or episodes played."""
     epsilon_start: float = 1.0
@@ -79,9 +91,11 @@ class QConfig:
     evaluation_epsilon: float = 0.0
     """Chance of a random action in evaluations (unless `evaluation.greedy`) and in replays."""
     standardise_reward: bool = True
-    """Scale rewards by running statistics of the sampled batches: per agent (local), of the sum (global)."""
+    """Scale rewards by running statistics of the sampled batches: per agent (local), of the sum
+    (global)."""
     standardise_padding: bool = True
-    """Count the zeros after an episode's end, up to the longest of its batch, as in the original; False: real steps only."""
+    """Count the zeros after an episode's end, up to the longest of its batch, as in the original;
+    False: real steps only."""
     mixer_embedding: int = 32
     """Width of QMIX's mixing layer."""
     mixer_hidden: int = 64
@@ -93,15 +107,31 @@ class QConfig:
         """Refuse numbers that cannot be meant."""
         if self.mixer != "none" and self.credit == "local":
             raise UsageError(
-                f"learner.credit is local, but {self.mixer} learns one value for the team, which no single agent's reward adds "
-                "up to: leave credit global, or use the method iql for local rewards."
+                f"learner.credit is local, but {self.mixer} learns one value for the team, which "
+                "no single agent's reward adds up to: leave credit global, or use the method iql "
+                "for local rewards."
             )
         for name in ("gamma", "lambda_", "epsilon_start", "epsilon_end", "evaluation_epsilon"):
-            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "a number from 0 to 1")
-        whole = ("hidden", "batch_size", "episodes_per_update", "mixer_embedding", "mixer_hidden", "mixer_heads")
+            require(
+                0 <= getattr(self, name) <= 1, name, getattr(self, name), "a number from 0 to 1"
+            )
+        whole = (
+            "hidden",
+            "batch_size",
+            "episodes_per_update",
+            "mixer_embedding",
+            "mixer_hidden",
+            "mixer_heads",
+        )
         for name in whole:
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        for name in ("learning_rate", "gradient_clip", "loss_weight", "target_update", "epsilon_steps"):
+        for name in (
+            "learning_rate",
+            "max_grad_norm",
+            "loss_weight",
+            "target_update",
+            "epsilon_steps",
+        ):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         allowed = f"at least learner.batch_size, which is {self.batch_size}"
         require(self.buffer_size >= self.batch_size, "buffer_size", self.buffer_size, allowed)
@@ -126,7 +156,7 @@ class QState(NamedTuple):
         return self._replace(params=params, target=jax.tree.map(jnp.copy, params))
 
 
-class QMemory(NamedTuple):
+class QHiddenState(NamedTuple):
     """What an agent carries from step to step."""
 
     hidden: Float[Array, "*B N h"]
@@ -144,9 +174,18 @@ class QLearner:
     def __init__(self, config: QConfig, spec: EnvSpec, n_envs: int):
         self.config, self.spec = config, spec
         seen = spec.obs_size + spec.n_actions * config.last_action
-        self.agent = Policy(replace(spec, obs_size=seen), config.hidden, config.network == "gru", config.share_parameters)
-        self.mixer = Mixer(spec, config.mixer, config.mixer_embedding, config.mixer_hidden, config.mixer_heads)
-        self.optimiser = optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(config.learning_rate))
+        self.agent = Policy(
+            replace(spec, obs_size=seen),
+            config.hidden,
+            config.network == "gru",
+            config.share_parameters,
+        )
+        self.mixer = Mixer(
+            spec, config.mixer, config.mixer_embedding, config.mixer_hidden, config.mixer_heads
+        )
+        self.optimiser = optax.chain(
+            optax.clip_by_global_norm(config.max_grad_norm), optax.adam(config.learning_rate)
+        )
         self.n_updates = n_envs // config.episodes_per_update
         self._per_agent = (spec.n_agents,) if config.credit == "local" else ()
 
@@ -162,16 +201,22 @@ class QLearner:
         """A replay without episodes."""
         n_rewards = self.spec.n_agents if self.config.credit == "local" else 1
         with_state = self.mixer.sees_state and not self.spec.state_is_obs
-        return empty_replay(self.spec, self.config.buffer_size, n_rewards, with_state, self.config.buffer_precision)
+        return empty_replay(
+            self.spec, self.config.buffer_size, n_rewards, with_state, self.config.buffer_precision
+        )
 
-    def memory(self, *batch: int) -> QMemory:
+    def init_hidden_state(self, *batch: int) -> QHiddenState:
         """What an agent knows of the past at the start of an episode: nothing."""
-        return QMemory(self.agent.memory(*batch), jnp.full((*batch, self.spec.n_agents), NO_ACTION))
+        return QHiddenState(
+            self.agent.init_hidden_state(*batch), jnp.full((*batch, self.spec.n_agents), NO_ACTION)
+        )
 
     def epsilon(self, step: Int[Array, ""]) -> Float[Array, ""]:
         """Chance of a random action after so many environment steps."""
         config = self.config
-        return config.epsilon_start + (config.epsilon_end - config.epsilon_start) * jnp.minimum(step / config.epsilon_steps, 1)
+        return config.epsilon_start + (config.epsilon_end - config.epsilon_start) * jnp.minimum(
+            step / config.epsilon_steps, 1
+        )
 
     def behaviour(self, state: QState, step: Int[Array, ""]) -> Act:
         """How to play while learning."""
@@ -181,49 +226,67 @@ class QLearner:
         self,
         params: dict[str, Any],
         key: PRNGKeyArray,
-        view: View,
-        memory: QMemory,
-        starts: Bool[Array, "B"],
+        observation: Observation,
+        hidden_state: QHiddenState,
+        is_first: Bool[Array, "B"],
         greedy: bool = False,
         epsilon: Float[Array, ""] | None = None,
-    ) -> tuple[Array, Array, QMemory]:
-        """The best actions of B environments, with a chance of epsilon for random ones: by default that of evaluations."""
-        before = jnp.where(starts[:, None], NO_ACTION, memory.action)
-        hidden, values = self.agent.outputs(params["agent"], memory.hidden, self._seen(view.obs, before)[None], starts[None])
-        action = _best_actions(values[0], view.avail)
+    ) -> tuple[Array, Array, QHiddenState]:
+        """The best actions of B environments, with a chance of epsilon for random ones: by default
+        that of evaluations."""
+        before = jnp.where(is_first[:, None], NO_ACTION, hidden_state.action)
+        hidden, values = self.agent.outputs(
+            params["agent"],
+            hidden_state.hidden,
+            self._seen(observation.agents_view, before)[None],
+            is_first[None],
+        )
+        action = _best_actions(values[0], observation.action_mask)
         if not greedy:
             chance_key, random_key = jax.random.split(key)
             chance = jax.random.uniform(chance_key, action.shape)
             explores = chance < (self.config.evaluation_epsilon if epsilon is None else epsilon)
-            action = jnp.where(explores, random_actions(random_key, view), action)
-        return action, jnp.zeros(action.shape), QMemory(hidden, action)
+            action = jnp.where(explores, random_actions(random_key, observation), action)
+        return action, jnp.zeros(action.shape), QHiddenState(hidden, action)
 
     def learn(
         self, state: QState, replay: Replay, graph: Bool[Array, "T B N N"] | None, key: PRNGKeyArray
     ) -> tuple[QState, dict[str, Array]]:
-        """As many gradient steps as the new episodes ask for, each on a batch of its own; none before there are enough.
+        """As many gradient steps as the new episodes ask for, each on a batch of its own; none
+        before there are enough.
 
         graph: not looked at; these methods decompose a value, not the credit.
         """
         batches = sample(replay, key, self.n_updates, self.config.batch_size)
         new, metrics = self.updates(state, batches, replay.added)
         enough = replay.added >= self.config.batch_size
-        new, metrics = jax.tree.map(lambda new, old: jnp.where(enough, new, old), (new, metrics), (state, _zeros(metrics)))
+        new, metrics = jax.tree.map(
+            lambda new, old: jnp.where(enough, new, old), (new, metrics), (state, _zeros(metrics))
+        )
         return new, {name: values.mean() for name, values in metrics.items()}
 
-    def updates(self, state: QState, batches: Episodes, episodes_played: Int[Array, ""]) -> tuple[QState, dict[str, Array]]:
-        """A gradient step on each of U batches, `[U, T, B, ...]`; the target network follows each. Metrics are `[U]`.
+    def updates(
+        self, state: QState, batches: Episodes, episodes_played: Int[Array, ""]
+    ) -> tuple[QState, dict[str, Array]]:
+        """A gradient step on each of U batches, `[U, T, B, ...]`; the target network follows each.
+        Metrics are `[U]`.
 
         On the way, parameters are one vector: a few operations per step instead of a few per layer.
         """
         reward, statistics = self.standardised_reward(state.statistics, batches)
         (params, as_tree), (target, _) = ravel_pytree(state.params), ravel_pytree(state.target)
         start = state._replace(params=params, target=target, statistics=statistics)
-        new, metrics = jax.lax.scan(partial(self._update, as_tree, episodes_played), start, (batches, reward))
+        new, metrics = jax.lax.scan(
+            partial(self._update, as_tree, episodes_played), start, (batches, reward)
+        )
         return new._replace(params=as_tree(new.params), target=as_tree(new.target)), metrics
 
     def _update(
-        self, as_tree: Callable[[Array], Any], episodes_played: Int[Array, ""], state: QState, batch: tuple[Episodes, Array]
+        self,
+        as_tree: Callable[[Array], Any],
+        episodes_played: Int[Array, ""],
+        state: QState,
+        batch: tuple[Episodes, Array],
     ) -> tuple[QState, dict[str, Array]]:
         """One gradient step, with the parameters of `state` as vectors."""
 
@@ -241,17 +304,26 @@ class QLearner:
     def standardised_reward(
         self, statistics: RunningStatistics, batches: Episodes
     ) -> tuple[Float[Array, "U T B K"], RunningStatistics]:
-        """The rewards that values are learned from, each batch by the statistics up to it, and the statistics after all.
+        """The rewards that values are learned from, each batch by the statistics up to it, and the
+        statistics after all.
 
-        What a batch adds to the statistics does not depend on those before: one pass for all of them.
-        """
+        What a batch adds to the statistics does not depend on those before: one pass for all of
+        them."""
         if not self.config.standardise_reward:
             return batches.reward, statistics
-        length = batches.length.max(axis=-1, keepdims=True) if self.config.standardise_padding else batches.length
+        length = (
+            batches.length.max(axis=-1, keepdims=True)
+            if self.config.standardise_padding
+            else batches.length
+        )
         counted = jax.vmap(self._before)(jnp.broadcast_to(length, batches.length.shape))
-        of_batches = jax.vmap(partial(statistics_of, shape=self._per_agent))(batches.reward, counted)
+        of_batches = jax.vmap(partial(statistics_of, shape=self._per_agent))(
+            batches.reward, counted
+        )
 
-        def add(so_far: RunningStatistics, of_batch: RunningStatistics) -> tuple[RunningStatistics, RunningStatistics]:
+        def add(
+            so_far: RunningStatistics, of_batch: RunningStatistics
+        ) -> tuple[RunningStatistics, RunningStatistics]:
             merged = merge(so_far, of_batch)
             return merged, merged
 
@@ -263,32 +335,53 @@ class QLearner:
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
         """Mean over real steps (and agents, for IQL) of (Q - y)^2, with y from `targets`."""
         values, old_values = (self.values(params, episodes) for params in networks)
-        action, best = episodes.action.astype(jnp.int32), _best_actions(values, episodes.avail)[1:]
+        action, best = (
+            episodes.action.astype(jnp.int32),
+            _best_actions(values, episodes.action_mask)[1:],
+        )
         now, then, state = values[:-1], old_values[1:], self._states(episodes)
-        avail, online, target = episodes.avail, *(params["mixer"] for params in networks)
-        predicted = self.mixer(online, taken(now, action), _highest(now, avail[:-1]), action, state[:-1])
-        following = self.mixer(target, taken(then, best), _highest(then, avail[1:]), best, state[1:])
+        action_mask, online, target = (
+            episodes.action_mask,
+            *(params["mixer"] for params in networks),
+        )
+        predicted = self.mixer(
+            online, batched_index(now, action), _highest(now, action_mask[:-1]), action, state[:-1]
+        )
+        following = self.mixer(
+            target, batched_index(then, best), _highest(then, action_mask[1:]), best, state[1:]
+        )
         y = jax.lax.stop_gradient(self.targets(reward, following, episodes))
         mask = jnp.broadcast_to(self._before(episodes.length)[..., None], predicted.shape)
         mean = partial(jnp.mean, where=mask)
         error = predicted - y
         value_loss = mean(error**2)
-        metrics = {"value_loss": value_loss, "value": mean(predicted), "target": mean(y), "td_error": mean(jnp.abs(error))}
+        metrics = {
+            "value_loss": value_loss,
+            "value": mean(predicted),
+            "target": mean(y),
+            "td_error": mean(jnp.abs(error)),
+        }
         return self.config.loss_weight * value_loss, metrics
 
     def values(self, params: dict[str, Any], episodes: Episodes) -> Float[Array, "T+1 B N A"]:
-        """Q of every action at every view, the final one included, in one pass from the start of the episodes."""
+        """Q of every action at every view, the final one included, in one pass from the start of
+        the episodes."""
         n_episodes = episodes.length.shape[0]
         first = jnp.full((1, n_episodes, self.spec.n_agents), NO_ACTION)
         before = jnp.concatenate([first, episodes.action])
-        starts = jnp.broadcast_to(jnp.arange(len(before))[:, None] == 0, (len(before), n_episodes))
-        seen = self._seen(episodes.obs.astype(jnp.float32), before)
-        return self.agent.outputs(params["agent"], self.agent.memory(n_episodes), seen, starts)[1]
+        is_first = jnp.broadcast_to(
+            jnp.arange(len(before))[:, None] == 0, (len(before), n_episodes)
+        )
+        seen = self._seen(episodes.agents_view.astype(jnp.float32), before)
+        return self.agent.outputs(
+            params["agent"], self.agent.init_hidden_state(n_episodes), seen, is_first
+        )[1]
 
     def targets(
         self, reward: Float[Array, "T B K"], following: Float[Array, "T B K"], episodes: Episodes
     ) -> Float[Array, "T B K"]:
-        """What Q is to become, with x_{t+1} the target network's value of the best actions at the view after step t:
+        """What Q is to become, with x_{t+1} the target network's value of the best actions at the
+        view after step t:
 
             y_t = r_t + gamma (1 - terminal_t) ((1 - lambda) x_{t+1} + lambda y_{t+1}),   y = x after the last step
 
@@ -303,7 +396,9 @@ class QLearner:
         one_step = reward + jnp.where(last[..., None], 1, 1 - lambda_) * following
         return discounted_sums(one_step, ~last, gamma * lambda_)
 
-    def followed(self, state: QState, params: Any, clock: Int[Array, ""]) -> tuple[Any, Int[Array, ""]]:
+    def followed(
+        self, state: QState, params: Any, clock: Int[Array, ""]
+    ) -> tuple[Any, Int[Array, ""]]:
         """The target network after a step, and when it was last copied."""
         share = self.config.target_update
         if share <= 1:
@@ -315,26 +410,30 @@ class QLearner:
 
     def _states(self, episodes: Episodes) -> Float[Array, "T+1 B D"]:
         """What the mixer sees of each view; nothing, if it does not look."""
-        obs = episodes.obs.reshape(*episodes.obs.shape[:2], -1)
+        agents_view = episodes.agents_view.reshape(*episodes.agents_view.shape[:2], -1)
         if not self.mixer.sees_state:
-            return jnp.zeros((*obs.shape[:2], 0))
-        return (obs if episodes.state is None else episodes.state).astype(jnp.float32)
+            return jnp.zeros((*agents_view.shape[:2], 0))
+        return (agents_view if episodes.state is None else episodes.state).astype(jnp.float32)
 
-    def _seen(self, obs: Float[Array, "*B N O"], before: Int[Array, "*B N"]) -> Float[Array, "*B N O"]:
+    def _seen(
+        self, agents_view: Float[Array, "*B N O"], before: Int[Array, "*B N"]
+    ) -> Float[Array, "*B N O"]:
         if not self.config.last_action:
-            return obs
-        return jnp.concatenate([obs, jax.nn.one_hot(before, self.spec.n_actions)], axis=-1)
+            return agents_view
+        return jnp.concatenate([agents_view, jax.nn.one_hot(before, self.spec.n_actions)], axis=-1)
 
     def _before(self, length: Int[Array, "B"]) -> Bool[Array, "T B"]:
         return jnp.arange(self.spec.horizon)[:, None] < length
 
 
-def _best_actions(values: Float[Array, "*B A"], avail: Bool[Array, "*B A"]) -> Int[Array, "*B"]:
-    return jnp.where(avail, values, UNAVAILABLE).argmax(axis=-1)
+def _best_actions(
+    values: Float[Array, "*B A"], action_mask: Bool[Array, "*B A"]
+) -> Int[Array, "*B"]:
+    return jnp.where(action_mask, values, UNAVAILABLE).argmax(axis=-1)
 
 
-def _highest(values: Float[Array, "*B A"], avail: Bool[Array, "*B A"]) -> Float[Array, "*B"]:
-    return jnp.where(avail, values, UNAVAILABLE).max(axis=-1)
+def _highest(values: Float[Array, "*B A"], action_mask: Bool[Array, "*B A"]) -> Float[Array, "*B"]:
+    return jnp.where(action_mask, values, UNAVAILABLE).max(axis=-1)
 
 
 def _zeros(tree: Any) -> Any:

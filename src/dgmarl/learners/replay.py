@@ -1,10 +1,12 @@
-"""Episode replay: a ring of the last whole episodes, on the device, part of the training state and so of its checkpoints.
+"""Episode replay: a ring of the last whole episodes, on the device, part of the training state and
+so of its checkpoints.
 
-A ring of our own rather than a library: what a learner of whole episodes needs is one scatter and one gather. Libraries keep
-every field in full precision and the views twice; here a view is kept once (T + 1 for T steps), a state only if a mixer reads
-it and it is not just the observations, actions in one byte, and observations in half precision where that loses nothing. A
-seed that has had its steps adds nothing, without a copy of the ring, which is larger than all the rest of the state together.
-"""
+A ring of our own rather than a library: what a learner of whole episodes needs is one scatter and
+one gather. Libraries keep every field in full precision and the views twice; here a view is kept
+once (T + 1 for T steps), a state only if a mixer reads it and it is not just the observations,
+actions in one byte, and observations in half precision where that loses nothing. A seed that has
+had its steps adds nothing, without a copy of the ring, which is larger than all the rest of the
+state together."""
 
 from typing import Literal, NamedTuple
 
@@ -19,11 +21,12 @@ Precision = Literal["float32", "float16"]
 
 
 class Episodes(NamedTuple):
-    """Whole episodes, padded to the horizon T; `[E, T, ...]` in the ring, `[T, E, ...]` when sampled."""
+    """Whole episodes, padded to the horizon T; `[E, T, ...]` in the ring, `[T, E, ...]` when
+    sampled."""
 
-    obs: Float[Array, "E T+1 N O"]
+    agents_view: Float[Array, "E T+1 N O"]
     """With the final observation; after it, that one repeated."""
-    avail: Bool[Array, "E T+1 N A"]
+    action_mask: Bool[Array, "E T+1 N A"]
     state: Float[Array, "E T+1 D"] | None
     """None where no mixer reads it, or where it is just the observations."""
     action: Int[Array, "E T N"]
@@ -43,14 +46,17 @@ class Replay(NamedTuple):
     """Episodes added so far, those included that have been overwritten."""
 
 
-def empty_replay(spec: EnvSpec, capacity: int, n_rewards: int, with_state: bool, precision: Precision) -> Replay:
-    """A ring of `capacity` episodes of an environment. n_rewards: one per agent, or 1 for their sum."""
+def empty_replay(
+    spec: EnvSpec, capacity: int, n_rewards: int, with_state: bool, precision: Precision
+) -> Replay:
+    """A ring of `capacity` episodes of an environment. n_rewards: one per agent, or 1 for their
+    sum."""
     steps, per_agent = (capacity, spec.horizon), (spec.n_agents,)
-    views = (capacity, spec.horizon + 1)
+    observations = (capacity, spec.horizon + 1)
     episodes = Episodes(
-        obs=jnp.zeros((*views, *per_agent, spec.obs_size), precision),
-        avail=jnp.zeros((*views, *per_agent, spec.n_actions), bool),
-        state=jnp.zeros((*views, spec.state_size), precision) if with_state else None,
+        agents_view=jnp.zeros((*observations, *per_agent, spec.obs_size), precision),
+        action_mask=jnp.zeros((*observations, *per_agent, spec.n_actions), bool),
+        state=jnp.zeros((*observations, spec.state_size), precision) if with_state else None,
         action=jnp.zeros((*steps, *per_agent), jnp.int8 if spec.n_actions <= 127 else jnp.int32),
         reward=jnp.zeros((*steps, n_rewards)),
         length=jnp.zeros(capacity, jnp.int32),
@@ -60,16 +66,21 @@ def empty_replay(spec: EnvSpec, capacity: int, n_rewards: int, with_state: bool,
 
 
 def add(replay: Replay, batch: Batch, where: Bool[Array, ""]) -> Replay:
-    """The ring with the episodes of a batch, the oldest ones overwritten; as it was unless `where`."""
+    """The ring with the episodes of a batch, the oldest ones overwritten; as it was unless
+    `where`."""
     ring = replay.episodes
-    if batch.last_view is None:
+    if batch.last_observation is None:
         raise ValueError("replay keeps whole episodes: collect the batch without resets")
-    views = jax.tree.map(lambda views, last: jnp.concatenate([views, last[None]]), batch.view, batch.last_view)
+    observations = jax.tree.map(
+        lambda observations, last: jnp.concatenate([observations, last[None]]),
+        batch.observation,
+        batch.last_observation,
+    )
     team = ring.reward.shape[-1] == 1
     new = Episodes(
-        obs=views.obs,
-        avail=views.avail,
-        state=None if ring.state is None else views.state,
+        agents_view=observations.agents_view,
+        action_mask=observations.action_mask,
+        state=None if ring.state is None else observations.global_state,
         action=batch.action,
         reward=batch.reward.sum(axis=-1, keepdims=True) if team else batch.reward,
         length=batch.valid.sum(axis=0),
@@ -78,23 +89,31 @@ def add(replay: Replay, batch: Batch, where: Bool[Array, ""]) -> Replay:
     capacity, n_new = ring.length.shape[0], new.length.shape[0]
     if n_new > capacity:
         raise ValueError(f"{n_new} episodes at once do not fit into a ring of {capacity}")
-    # A slot past the end is dropped: so nothing is written where nothing shall be. No two are equal, and saying so spares an
-    # accelerator atomic writes, or one at a time where it shall be deterministic.
-    slots = jnp.where(where, (replay.added + jnp.arange(n_new)) % capacity, capacity + jnp.arange(n_new))
+    # A slot past the end is dropped: so nothing is written where nothing shall be. No two are
+    # equal, and saying so spares an accelerator atomic writes, or one at a time where it shall be
+    # deterministic.
+    slots = jnp.where(
+        where, (replay.added + jnp.arange(n_new)) % capacity, capacity + jnp.arange(n_new)
+    )
 
     def put(ring: Array, new: Array) -> Array:
-        return ring.at[slots].set(_time_second(new).astype(ring.dtype), mode="drop", unique_indices=True)
+        return ring.at[slots].set(
+            _time_second(new).astype(ring.dtype), mode="drop", unique_indices=True
+        )
 
     return Replay(jax.tree.map(put, ring, new), replay.added + jnp.where(where, n_new, 0))
 
 
 def sample(replay: Replay, key: PRNGKeyArray, n_batches: int, batch_size: int) -> Episodes:
-    """`n_batches` of `batch_size` different episodes each, uniformly: `[n_batches, T, batch_size, ...]`.
+    """`n_batches` of `batch_size` different episodes each, uniformly: `[n_batches, T, batch_size,
+    ...]`.
 
-    While fewer are in the ring, empty slots come along: whoever samples sees to it that enough were added first.
-    """
+    While fewer are in the ring, empty slots come along: whoever samples sees to it that enough were
+    added first."""
     capacity = replay.episodes.length.shape[0]
-    lots = jnp.where(jnp.arange(capacity) < replay.added, jax.random.uniform(key, (n_batches, capacity)), -1.0)
+    lots = jnp.where(
+        jnp.arange(capacity) < replay.added, jax.random.uniform(key, (n_batches, capacity)), -1.0
+    )
     drawn = jax.lax.top_k(lots, batch_size)[1]
     return jax.tree.map(lambda ring: jax.vmap(_time_second)(ring[drawn]), replay.episodes)
 

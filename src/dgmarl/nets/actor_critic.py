@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from dgmarl.envs.base import EnvSpec, View
+from dgmarl.envs.base import EnvSpec, Observation
 from dgmarl.nets.layers import GRU, Linear
 
 UNAVAILABLE = -1e10
@@ -20,7 +20,8 @@ CriticKind = Literal["agent", "own-state", "central", "central-heads"]
 
 
 class Actor(nn.Module):
-    """Linear, ReLU, then a hidden layer or a GRU, then logits: the two networks of the paper differ in the middle only."""
+    """Linear, ReLU, then a hidden layer or a GRU, then logits: the two networks of the paper differ
+    in the middle only."""
 
     n_actions: int
     hidden: int
@@ -28,14 +29,16 @@ class Actor(nn.Module):
     n_agents: int | None
 
     @nn.compact
-    def __call__(self, memory: Array, obs: Array, starts: Array) -> tuple[Array, Array]:
+    def __call__(
+        self, hidden_state: Array, agents_view: Array, is_first: Array
+    ) -> tuple[Array, Array]:
         """Memory after the last step, logits of each step."""
-        x = nn.relu(Linear(self.hidden, self.n_agents)(obs))
+        x = nn.relu(Linear(self.hidden, self.n_agents)(agents_view))
         if self.recurrent:
-            memory, x = GRU(self.hidden)(memory, x, starts)
+            hidden_state, x = GRU(self.hidden)(hidden_state, x, is_first)
         else:
             x = nn.relu(Linear(self.hidden)(x))
-        return memory, Linear(self.n_actions)(x)
+        return hidden_state, Linear(self.n_actions)(x)
 
 
 class Critic(nn.Module):
@@ -55,7 +58,8 @@ class Critic(nn.Module):
 
 @dataclass(frozen=True)
 class Policy:
-    """The actor as pure functions of its parameters, shared by all agents or stacked, one set per agent."""
+    """The actor as pure functions of its parameters, shared by all agents or stacked, one set per
+    agent."""
 
     spec: EnvSpec
     hidden: int
@@ -65,36 +69,68 @@ class Policy:
     @property
     def module(self) -> Actor:
         """The network of one agent, or of all if they share it."""
-        return Actor(self.spec.n_actions, self.hidden, self.recurrent, self.spec.n_agents if self.shared else None)
+        return Actor(
+            self.spec.n_actions,
+            self.hidden,
+            self.recurrent,
+            self.spec.n_agents if self.shared else None,
+        )
 
     def init(self, key: PRNGKeyArray) -> Any:
         """Fresh parameters."""
-        view = jnp.zeros((1, self.spec.n_agents, self.spec.obs_size))
-        return _init(self.module, key, self.spec.n_agents, self.shared, self.memory(), view, jnp.zeros(view.shape[:-1], bool))
+        observation = jnp.zeros((1, self.spec.n_agents, self.spec.obs_size))
+        return _init(
+            self.module,
+            key,
+            self.spec.n_agents,
+            self.shared,
+            self.init_hidden_state(),
+            observation,
+            jnp.zeros(observation.shape[:-1], bool),
+        )
 
-    def memory(self, *batch: int) -> Float[Array, "*B N h"]:
+    def init_hidden_state(self, *batch: int) -> Float[Array, "*B N h"]:
         """The recurrent state at the start of an episode; empty for a network without one."""
         return jnp.zeros((*batch, self.spec.n_agents, self.hidden if self.recurrent else 0))
 
     def log_probs(
-        self, params: Any, memory: Float[Array, "B N h"], view: View, starts: Bool[Array, "T B"]
+        self,
+        params: Any,
+        hidden_state: Float[Array, "B N h"],
+        observation: Observation,
+        is_first: Bool[Array, "T B"],
     ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
-        """log(pi + 1e-10) of every action at every step (the paper's code's form, finite where an action is unavailable)."""
-        memory, logits = self.outputs(params, memory, view.obs, starts)
-        return memory, jnp.log(jax.nn.softmax(jnp.where(view.avail, logits, UNAVAILABLE)) + 1e-10)
+        """log(pi + 1e-10) of every action at every step (the paper's code's form, finite where an
+        action is unavailable)."""
+        hidden_state, logits = self.outputs(params, hidden_state, observation.agents_view, is_first)
+        return hidden_state, jnp.log(
+            jax.nn.softmax(jnp.where(observation.action_mask, logits, UNAVAILABLE)) + 1e-10
+        )
 
     def outputs(
-        self, params: Any, memory: Float[Array, "B N h"], obs: Float[Array, "T B N O"], starts: Bool[Array, "T B"]
+        self,
+        params: Any,
+        hidden_state: Float[Array, "B N h"],
+        agents_view: Float[Array, "T B N O"],
+        is_first: Bool[Array, "T B"],
     ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
-        """What the network says of every action at every step: logits of a policy, or values of a Q-learner."""
-        starts = jnp.broadcast_to(starts[..., None], obs.shape[:-1])
-        return _apply(self.module, self.shared, params, (memory, obs, starts), in_axes=(-2, -2, -1))
+        """What the network says of every action at every step: logits of a policy, or values of a
+        Q-learner."""
+        is_first = jnp.broadcast_to(is_first[..., None], agents_view.shape[:-1])
+        return _apply(
+            self.module,
+            self.shared,
+            params,
+            (hidden_state, agents_view, is_first),
+            in_axes=(-2, -2, -1),
+        )
 
 
 @dataclass(frozen=True)
 class Value:
-    """The critic as pure functions: `agent` sees one observation, `own-state` an agent's part of a state that is made of such
-    parts, `central` the state and who asks, `central-heads` the state and answers for all agents at once."""
+    """The critic as pure functions: `agent` sees one observation, `own-state` an agent's part of a
+    state that is made of such parts, `central` the state and who asks, `central-heads` the state
+    and answers for all agents at once."""
 
     spec: EnvSpec
     hidden: int
@@ -106,22 +142,34 @@ class Value:
         """The network of one agent, or of all if they share it."""
         heads = self.kind == "central-heads"
         return Critic(
-            self.hidden, self.spec.n_agents if heads else 1, self.spec.n_agents if self.shared and not heads else None
+            self.hidden,
+            self.spec.n_agents if heads else 1,
+            self.spec.n_agents if self.shared and not heads else None,
         )
 
     def init(self, key: PRNGKeyArray) -> Any:
         """Fresh parameters."""
         size = self.spec.obs_size if self.kind == "agent" else self.spec.state_size
         size = size // self.spec.n_agents if self.kind == "own-state" else size
-        return _init(self.module, key, self.spec.n_agents, self._one_set, jnp.zeros((self.spec.n_agents, size)))
+        return _init(
+            self.module,
+            key,
+            self.spec.n_agents,
+            self._one_set,
+            jnp.zeros((self.spec.n_agents, size)),
+        )
 
-    def __call__(self, params: Any, view: View) -> Float[Array, "*B N"]:
+    def __call__(self, params: Any, observation: Observation) -> Float[Array, "*B N"]:
         """V^i for every agent i."""
         if self.kind == "central-heads":
-            return self.module.apply(params, view.state)  # pyright: ignore[reportReturnType]
-        x = view.obs if self.kind == "agent" else view.state[..., None, :]
+            return self.module.apply(params, observation.global_state)  # pyright: ignore[reportReturnType]
+        x = (
+            observation.agents_view
+            if self.kind == "agent"
+            else observation.global_state[..., None, :]
+        )
         if self.kind == "own-state":
-            x = view.state.reshape(*view.alive.shape, -1)
+            x = observation.global_state.reshape(*observation.alive.shape, -1)
         if not self._one_set:
             x = jnp.broadcast_to(x, (*x.shape[:-2], self.spec.n_agents, x.shape[-1]))
         return _apply(self.module, self._one_set, params, (x,), in_axes=(-2,))[..., 0]
@@ -131,14 +179,22 @@ class Value:
         return self.shared or self.kind == "central-heads"
 
 
-def _init(module: nn.Module, key: PRNGKeyArray, n_agents: int, shared: bool, *example: Array) -> Any:
+def _init(
+    module: nn.Module, key: PRNGKeyArray, n_agents: int, shared: bool, *example: Array
+) -> Any:
     if shared:
         return module.init(key, *example)
     one_agent = [array[..., 0] if array.dtype == bool else array[..., 0, :] for array in example]
     return jax.vmap(lambda key: module.init(key, *one_agent))(jax.random.split(key, n_agents))
 
 
-def _apply(module: nn.Module, shared: bool, params: Any, inputs: tuple[Array, ...], in_axes: tuple[int, ...]) -> Any:
+def _apply(
+    module: nn.Module,
+    shared: bool,
+    params: Any,
+    inputs: tuple[Array, ...],
+    in_axes: tuple[int, ...],
+) -> Any:
     if shared:
         return module.apply(params, *inputs)
     return jax.vmap(module.apply, in_axes=(0, *in_axes), out_axes=-2)(params, *inputs)

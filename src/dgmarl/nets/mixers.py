@@ -1,8 +1,9 @@
-"""From the values of single agents to what is learned: each agent's own (IQL), their sum (VDN), or a mixture (QMIX, QPLEX).
+"""From the values of single agents to what is learned: each agent's own (IQL), their sum (VDN), or
+a mixture (QMIX, QPLEX).
 
-All mixers have one signature, so the learner does not ask which one it has. Every mixer keeps what makes decentralised play
-possible (IGM): the joint action with the highest mixed value is that of the agents' own highest values.
-"""
+All mixers have one signature, so the learner does not ask which one it has. Every mixer keeps what
+makes decentralised play possible (IGM): the joint action with the highest mixed value is that of
+the agents' own highest values."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,7 +22,8 @@ _POSITIVE = 1e-10
 
 
 class QMIX(nn.Module):
-    """Q_tot = elu(q W1 + b1) W2 + v with weights made from the state: |W| >= 0, so Q_tot never falls where some Q_i rises."""
+    """Q_tot = elu(q W1 + b1) W2 + v with weights made from the state: |W| >= 0, so Q_tot never
+    falls where some Q_i rises."""
 
     embedding: int
     hidden: int
@@ -32,8 +34,12 @@ class QMIX(nn.Module):
         n_agents, width = chosen.shape[-1], self.embedding
         # The first layers of all four hypernetworks see the same state: one product.
         first = Linear(2 * self.hidden + 2 * width)(state)
-        for_w1, for_w2, for_v, b1 = jnp.split(first, [self.hidden, 2 * self.hidden, 2 * self.hidden + width], axis=-1)
-        w1 = jnp.abs(Linear(n_agents * width)(nn.relu(for_w1))).reshape(*state.shape[:-1], n_agents, width)
+        for_w1, for_w2, for_v, b1 = jnp.split(
+            first, [self.hidden, 2 * self.hidden, 2 * self.hidden + width], axis=-1
+        )
+        w1 = jnp.abs(Linear(n_agents * width)(nn.relu(for_w1))).reshape(
+            *state.shape[:-1], n_agents, width
+        )
         w2 = jnp.abs(Linear(width)(nn.relu(for_w2)))
         v = Linear(1)(nn.relu(for_v))
         # Sums over few agents: cheaper than a matrix product for every row.
@@ -46,9 +52,9 @@ class QPLEX(nn.Module):
 
         Q_tot = sum_i q~_i + sum_i stop_gradient(q~_i - v~_i) (lambda_i - 1)
 
-    In value that is sum_i v~_i + lambda_i (q~_i - v~_i) with w_i > 0 and lambda_i > 0, which depend on the state, and lambda
-    on the joint action too: any joint value can be represented whose best action is that of the single agents.
-    """
+    In value that is sum_i v~_i + lambda_i (q~_i - v~_i) with w_i > 0 and lambda_i > 0, which depend
+    on the state, and lambda on the joint action too: any joint value can be represented whose best
+    action is that of the single agents."""
 
     hidden: int
     heads: int
@@ -58,11 +64,15 @@ class QPLEX(nn.Module):
     def __call__(self, chosen: Array, best: Array, action: Array, state: Array) -> Array:
         """One value for the team, [..., 1]."""
         n_agents, heads, width = chosen.shape[-1], self.heads, self.hidden
-        joint = jax.nn.one_hot(action, self.n_actions).reshape(*action.shape[:-1], n_agents * self.n_actions)
-        # Two-layer networks, their first layers in one product: scale and offset, then a key, an agent and an action
-        # part for each head.
+        joint = jax.nn.one_hot(action, self.n_actions).reshape(
+            *action.shape[:-1], n_agents * self.n_actions
+        )
+        # Two-layer networks, their first layers in one product: scale and offset, then a key, an
+        # agent and an action part for each head.
         from_state = _in_heads(Linear((2 + 2 * heads) * width)(state), 2 + 2 * heads)
-        from_joint = _in_heads(Linear(heads * width)(jnp.concatenate([state, joint], axis=-1)), heads)
+        from_joint = _in_heads(
+            Linear(heads * width)(jnp.concatenate([state, joint], axis=-1)), heads
+        )
         scale, offset = jnp.split(_PerHead(n_agents)(from_state[..., :2, :]), 2, axis=-2)
         key = jnp.abs(_PerHead(1)(from_state[..., 2 : 2 + heads, :])) + _POSITIVE
         of_agent = nn.sigmoid(_PerHead(n_agents)(from_state[..., 2 + heads :, :]))
@@ -75,13 +85,20 @@ class QPLEX(nn.Module):
 
 
 class _PerHead(nn.Module):
-    """ReLU, then a linear layer of its own for each head: [..., heads, in] to [..., heads, features]."""
+    """ReLU, then a linear layer of its own for each head: [..., heads, in] to [..., heads,
+    features]."""
 
     features: int
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        layer = nn.vmap(Linear, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=-2, out_axes=-2)
+        layer = nn.vmap(
+            Linear,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            in_axes=-2,
+            out_axes=-2,
+        )
         return layer(self.features)(nn.relu(x))
 
 
@@ -107,14 +124,20 @@ class Mixer:
     @property
     def module(self) -> QMIX | QPLEX:
         """The network, for the kinds that have one."""
-        return QMIX(self.embedding, self.hidden) if self.kind == "qmix" else QPLEX(self.hidden, self.heads, self.spec.n_actions)
+        return (
+            QMIX(self.embedding, self.hidden)
+            if self.kind == "qmix"
+            else QPLEX(self.hidden, self.heads, self.spec.n_actions)
+        )
 
     def init(self, key: PRNGKeyArray) -> Any:
         """Fresh parameters; none for IQL and VDN."""
         if not self.sees_state:
             return {}
         of_agents = jnp.zeros((1, self.spec.n_agents))
-        return self.module.init(key, of_agents, of_agents, of_agents.astype(int), jnp.zeros((1, self.spec.state_size)))
+        return self.module.init(
+            key, of_agents, of_agents, of_agents.astype(int), jnp.zeros((1, self.spec.state_size))
+        )
 
     def __call__(
         self,
@@ -126,10 +149,13 @@ class Mixer:
     ) -> Float[Array, "*B K"]:
         """What is learned, K = N values of the agents or K = 1 of the team.
 
-        chosen: Q_i of the `action` taken.  best: the highest Q_i among the available actions (only QPLEX looks).
-        """
+        chosen: Q_i of the `action` taken.  best: the highest Q_i among the available actions (only
+          QPLEX looks)."""
         if chosen.shape != best.shape or chosen.shape != action.shape:
-            raise ValueError(f"chosen, best and action must agree in shape, got {chosen.shape}, {best.shape}, {action.shape}")
+            raise ValueError(
+                f"chosen, best and action must agree in shape, got {chosen.shape}, {best.shape}, "
+                f"{action.shape}"
+            )
         if self.kind == "none":
             return chosen
         if self.kind == "vdn":

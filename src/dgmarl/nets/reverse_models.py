@@ -21,9 +21,9 @@ class NormalisedLinear(nn.Module):
 
         y = (r W' - m * (column sums of W')) / s + (h W + b),      W' = diag(g) W
 
-    so that what is done for every row is one product and one multiplication of its result, which has fewer columns. With
-    `n_heads`, x is [..., n_heads, K, in], and every head has a W and b of its own.
-    """
+    so that what is done for every row is one product and one multiplication of its result, which
+    has fewer columns. With `n_heads`, x is [..., n_heads, K, in], and every head has a W and b of
+    its own."""
 
     features: int
     n_heads: int | None = None
@@ -33,7 +33,10 @@ class NormalisedLinear(nn.Module):
         """Apply ReLU, norm and layer."""
         size, heads = x.shape[-1], () if self.n_heads is None else (self.n_heads,)
         draw = uniform_within(1 / sqrt(size))
-        scale, shift = self.param("scale", nn.initializers.ones, (size,)), self.param("shift", nn.initializers.zeros, (size,))
+        scale, shift = (
+            self.param("scale", nn.initializers.ones, (size,)),
+            self.param("shift", nn.initializers.zeros, (size,)),
+        )
         weight, bias = (
             self.param("weight", draw, (*heads, size, self.features)),
             self.param("bias", draw, (*heads, self.features)),
@@ -68,10 +71,11 @@ class Perceptron(nn.Module):
 
 
 class PairModel(nn.Module):
-    """Guesses the action of a source from what a target was and became, and from what the source was.
+    """Guesses the action of a source from what a target was and became, and from what the source
+    was.
 
-    The first layer is linear in [target, source], so it is computed once per agent and added for each pair: N products
-    instead of N^2. With `heads`, every source has a last layer of its own.
+    The first layer is linear in [target, source], so it is computed once per agent and added for
+    each pair: N products instead of N^2. With `heads`, every source has a last layer of its own.
     """
 
     n_outputs: int
@@ -80,14 +84,20 @@ class PairModel(nn.Module):
 
     @nn.compact
     def __call__(
-        self, source: Float[Array, "R N d"], target: Float[Array, "R N k"], chosen: Int[Array, "N K"] | None = None
+        self,
+        source: Float[Array, "R N d"],
+        target: Float[Array, "R N k"],
+        chosen: Int[Array, "N K"] | None = None,
     ) -> Float[Array, "R N K out"]:
-        """Outputs [r, i, k] for the source i and the target chosen[i, k]; without `chosen`, for every target."""
+        """Outputs [r, i, k] for the source i and the target chosen[i, k]; without `chosen`, for
+        every target."""
         size = target.shape[-1] + source.shape[-1]
         draw = uniform_within(1 / sqrt(size))
         weight = self.param("weight", draw, (size, self.widths[0]))
         of_target = rows_times(target, weight[: target.shape[-1]])
-        of_source = rows_times(source, weight[target.shape[-1] :]) + self.param("bias", draw, (self.widths[0],))
+        of_source = rows_times(source, weight[target.shape[-1] :]) + self.param(
+            "bias", draw, (self.widths[0],)
+        )
         of_target = of_target[..., None, :, :] if chosen is None else of_target[..., chosen, :]
         x = of_source[..., :, None, :] + of_target
         for width in self.widths[1:]:

@@ -1,4 +1,5 @@
-"""Methods over all scenarios of a benchmark: estimates with intervals, profiles, who beats whom, and how fast."""
+"""Methods over all scenarios of a benchmark: estimates with intervals, profiles, who beats whom,
+and how fast."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -23,7 +24,8 @@ N_THRESHOLDS = 101
 
 
 class Aggregates(NamedTuple):
-    """Methods that have a result in each of these scenarios; scenario k is the same for all of them."""
+    """Methods that have a result in each of these scenarios; scenario k is the same for all of
+    them."""
 
     benchmark: str
     scenarios: tuple[str, ...]
@@ -52,24 +54,37 @@ class Aggregates(NamedTuple):
 
     def estimates(self) -> dict[str, dict[str, Interval]]:
         """By kind and method; the optimality gap only where the highest return is known."""
-        kinds = {name: estimator for name, estimator in ESTIMATORS.items() if estimator is not optimality_gap}
+        kinds = {
+            name: estimator
+            for name, estimator in ESTIMATORS.items()
+            if estimator is not optimality_gap
+        }
         if self.highest is not None:
             highest = self.highest
             kinds[f"gap to {highest:g}"] = lambda strata: optimality_gap(strata, highest)
         return {
-            kind: {method: aggregate_interval(self.finals(method), estimator) for method in self.of_method}
+            kind: {
+                method: aggregate_interval(self.finals(method), estimator)
+                for method in self.of_method
+            }
             for kind, estimator in kinds.items()
         }
 
     def improvements(self) -> dict[tuple[str, str], Interval]:
-        """For each method with graph credit and each with local or global credit on the same backbone."""
+        """For each method with graph credit and each with local or global credit on the same
+        backbone."""
         pairs = [
             (first, second)
             for first in self.of_method
             for second in self.of_method
-            if "-dg" in first and "-dg" not in second and first.partition("-")[0] == second.partition("-")[0]
+            if "-dg" in first
+            and "-dg" not in second
+            and first.partition("-")[0] == second.partition("-")[0]
         ]
-        return {pair: probability_of_improvement(self.finals(pair[0]), self.finals(pair[1])) for pair in pairs}
+        return {
+            pair: probability_of_improvement(self.finals(pair[0]), self.finals(pair[1]))
+            for pair in pairs
+        }
 
     def figures(self) -> dict[str, Figure]:
         """By file name: intervals, profiles, sample efficiency, and who beats whom."""
@@ -79,18 +94,34 @@ class Aggregates(NamedTuple):
             "sample-efficiency": self._sample_efficiency(),
         }
         chances = self.improvements()
-        return drawn | ({"improvement": figures.improvement(chances, self._caption("bars"))} if chances else {})
+        return drawn | (
+            {"improvement": figures.improvement(chances, self._caption("bars"))} if chances else {}
+        )
 
     def _profiles(self) -> Figure:
-        finals = np.concatenate([values for method in self.of_method for values in self.finals(method)])
-        thresholds = np.linspace(min(finals.min(), 0 if self.highest else np.inf), self.highest or finals.max(), N_THRESHOLDS)
-        bands = {method: performance_profile(self.finals(method), thresholds) for method in self.of_method}
+        finals = np.concatenate(
+            [values for method in self.of_method for values in self.finals(method)]
+        )
+        thresholds = np.linspace(
+            min(finals.min(), 0 if self.highest else np.inf),
+            self.highest or finals.max(),
+            N_THRESHOLDS,
+        )
+        bands = {
+            method: performance_profile(self.finals(method), thresholds)
+            for method in self.of_method
+        }
         return figures.profiles(bands, thresholds, self._caption("bands"))
 
     def _sample_efficiency(self) -> Figure:
-        last = {method: min(result.budget for result in results) for method, results in self.of_method.items()}
+        last = {
+            method: min(result.budget for result in results)
+            for method, results in self.of_method.items()
+        }
         bands = {
-            method: aggregate_band([on_grid(result, figures.N_POINTS, last[method]) for result in results])
+            method: aggregate_band(
+                [on_grid(result, figures.N_POINTS, last[method]) for result in results]
+            )
             for method, results in self.of_method.items()
         }
         return figures.sample_efficiency(bands, last, self._caption("bands"))
@@ -114,9 +145,8 @@ class Aggregates(NamedTuple):
 def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
     """The results of one benchmark put together, or a sentence why they must not be.
 
-    Where not every method has every scenario, the scenarios of one method are taken, and all methods that have these: of all
-    choices the one that keeps most results.
-    """
+    Where not every method has every scenario, the scenarios of one method are taken, and all
+    methods that have these: of all choices the one that keeps most results."""
     if not results:
         return "There are no results."
     families = sorted({result.env.partition("/")[0] for result in results})
@@ -128,11 +158,19 @@ def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
     found: dict[str, dict[str, Result]] = {}
     for result in sorted(results, key=lambda result: order(result.method)):
         found.setdefault(result.method, {})[result.scenario] = result
-    chosen = max((own.keys() for own in found.values()), key=lambda names: (_kept(found, names), len(names)))
+    chosen = max(
+        (own.keys() for own in found.values()), key=lambda names: (_kept(found, names), len(names))
+    )
     chosen = tuple(name for name in scenarios if name in chosen)
-    whole = {method: [own[name] for name in chosen] for method, own in found.items() if own.keys() >= set(chosen)}
+    whole = {
+        method: [own[name] for name in chosen]
+        for method, own in found.items()
+        if own.keys() >= set(chosen)
+    }
     lacking = {
-        method: tuple(name for name in chosen if name not in own) for method, own in found.items() if method not in whole
+        method: tuple(name for name in chosen if name not in own)
+        for method, own in found.items()
+        if method not in whole
     }
     return Aggregates(results[0].benchmark, chosen, whole, SHARED_SCALE.get(families[0]), lacking)
 

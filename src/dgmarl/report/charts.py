@@ -1,4 +1,5 @@
-"""Learning curves for a page: the numbers that `charts.js` draws, with every interval computed here.
+"""Learning curves for a page: the numbers that `charts.js` draws, with every interval computed
+here.
 
 A chart is one environment with all methods; the reader chooses what is shown over which axis.
 """
@@ -22,7 +23,12 @@ def charts_data(charts: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
     """By title of the chart, the results in it."""
     looks = styles(result.method for results in charts.values() for result in results)
     drawn = [
-        {"title": title, "series": [{**looks[one.method]._asdict(), **_series(one)} for one in _ordered(results)]}
+        {
+            "title": title,
+            "series": [
+                {**looks[one.method]._asdict(), **_series(one)} for one in _ordered(results)
+            ],
+        }
         for title, results in charts.items()
     ]
     return {"axes": AXES, "metrics": METRICS, "charts": drawn}
@@ -38,8 +44,15 @@ def _ordered(results: Sequence[Result]) -> list[Result]:
 
 
 def _series(result: Result) -> dict[str, Any]:
-    axes = {"steps": result.steps, "wall_s": result.metric("wall_s"), "episodes": result.metric("episodes")}
-    measured = {"return": result.returns, **{name: result.metric(name) for name in METRICS if name != "return"}}
+    axes = {
+        "steps": result.steps,
+        "wall_s": result.metric("wall_s"),
+        "episodes": result.metric("episodes"),
+    }
+    measured = {
+        "return": result.returns,
+        **{name: result.metric(name) for name in METRICS if name != "return"},
+    }
     curves = {
         name: {axis: curve(x, values) for axis, x in axes.items() if x is not None}
         for name, values in measured.items()
@@ -48,11 +61,17 @@ def _series(result: Result) -> dict[str, Any]:
     return {"method": result.method, "seeds": len(result.final), "curves": curves}
 
 
-def curve(x: Float[np.ndarray, "S K"], values: Float[np.ndarray, "S K"]) -> list[list[float] | None]:
-    """Points of the axis, the mean over seeds and the ends of its interval; without ends where there is one seed."""
+def curve(
+    x: Float[np.ndarray, "S K"], values: Float[np.ndarray, "S K"]
+) -> list[list[float] | None]:
+    """Points of the axis, the mean over seeds and the ends of its interval; without ends where
+    there is one seed."""
     points = np.linspace(x[:, 0].min(), x[:, -1].min(), N_POINTS)
-    band = aggregate_band([np.array([np.interp(points, *seed) for seed in zip(x, values, strict=True)])], mean)
+    band = aggregate_band(
+        [np.array([np.interp(points, *seed) for seed in zip(x, values, strict=True)])], mean
+    )
     ends = (band.low, band.high) if len(values) > 1 else (None, None)
     return [
-        None if line is None else [float(f"{value:.{DIGITS}g}") for value in line] for line in (points, band.estimate, *ends)
+        None if line is None else [float(f"{value:.{DIGITS}g}") for value in line]
+        for line in (points, band.estimate, *ends)
     ]

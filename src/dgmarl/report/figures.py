@@ -1,8 +1,8 @@
-"""Figures as files, SVG and PNG, readable at the width of a column: white paper, units on the axes, seeds in the caption.
+"""Figures as files, SVG and PNG, readable at the width of a column: white paper, units on the axes,
+seeds in the caption.
 
-Every function takes results or intervals and returns a matplotlib figure; `save` writes it. The same data give the same SVG: no
-date, no random ids, text as text.
-"""
+Every function takes results or intervals and returns a matplotlib figure; `save` writes it. The
+same data give the same SVG: no date, no random ids, text as text."""
 
 import hashlib
 import io
@@ -34,7 +34,8 @@ LONG = 50
 N_POINTS = 60
 RETURN, STEPS = METRICS["return"], AXES["steps"]
 INK, FAINT, RULE = "#010203", "#010204", "#010205"
-"""Colours that nothing else uses: they mark what must follow the page's colours, and what `save` paints for white paper."""
+"""Colours that nothing else uses: they mark what must follow the page's colours, and what `save`
+paints for white paper."""
 ON_WHITE = {INK: "#222222", FAINT: "#555555", RULE: "#e4e4e0"}
 ON_PAGE = {INK: "currentColor", FAINT: "var(--faint)", RULE: "var(--line)"}
 STYLE: dict[Any, Any] = {
@@ -56,7 +57,17 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
-} | dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), INK)
+} | dict.fromkeys(
+    (
+        "text.color",
+        "axes.edgecolor",
+        "axes.labelcolor",
+        "axes.titlecolor",
+        "xtick.color",
+        "ytick.color",
+    ),
+    INK,
+)
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -99,17 +110,24 @@ def learning_curves(panels: Sequence[Panel]) -> Figure:
     _legend(figure, [result.method for result in shown])
     seeds = sorted({len(result.final) for result in shown})
     counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    return _caption(figure, f"Lines: mean over {counts} seed{'s' * (seeds != [1])}; bands: 95 % bootstrap over seeds")
+    return _caption(
+        figure,
+        f"Lines: mean over {counts} seed{'s' * (seeds != [1])}; bands: 95 % bootstrap over seeds",
+    )
 
 
 def scenario_panels(results: Sequence[Result]) -> list[Panel]:
     """One panel of returns per scenario."""
     scenarios = dict.fromkeys(result.scenario for result in results)
-    return [Panel(scenario, [one for one in results if one.scenario == scenario]) for scenario in scenarios]
+    return [
+        Panel(scenario, [one for one in results if one.scenario == scenario])
+        for scenario in scenarios
+    ]
 
 
 def graph_panels(results: Sequence[Result]) -> list[Panel]:
-    """Density of the dependence graphs, and their F1 against known ones, over training, wherever they change."""
+    """Density of the dependence graphs, and their F1 against known ones, over training, wherever
+    they change."""
     names = ("graph_density", "graph_f1_oracle", "graph_f1_interventional")
     return [
         Panel(panel.title, measured, metric, METRICS[metric], (-0.02, 1.02))
@@ -125,7 +143,8 @@ def _changes(values: np.ndarray | None) -> bool:
 
 @styled
 def sample_efficiency(bands: Mapping[str, Band], last: Mapping[str, float], caption: str) -> Figure:
-    """Interquartile mean over scenarios at every number of steps, by method, up to its last step."""
+    """Interquartile mean over scenarios at every number of steps, by method, up to its last
+    step."""
     figure, (ax,) = _panels(1)
     for method, band in bands.items():
         _band(ax, np.linspace(0, last[method], len(band.estimate)), band, method)
@@ -137,7 +156,8 @@ def sample_efficiency(bands: Mapping[str, Band], last: Mapping[str, float], capt
 
 @styled
 def intervals(estimates: Mapping[str, Mapping[str, Interval]], caption: str) -> Figure:
-    """One panel per kind of estimate (IQM, mean, ...), one row per method: a tick for the estimate, a bar for its interval."""
+    """One panel per kind of estimate (IQM, mean, ...), one row per method: a tick for the estimate,
+    a bar for its interval."""
     methods = sorted({method for of_kind in estimates.values() for method in of_kind}, key=order)
     figure, axes = _panels(len(estimates), height=0.5 + 0.2 * len(methods), sharey=True)
     for ax, (kind, of_kind) in zip(axes, estimates.items(), strict=True):
@@ -169,7 +189,9 @@ def improvement(chances: Mapping[tuple[str, str], Interval], caption: str) -> Fi
 
 
 @styled
-def profiles(of_methods: Mapping[str, Band], thresholds: Float[np.ndarray, "K"], caption: str) -> Figure:
+def profiles(
+    of_methods: Mapping[str, Band], thresholds: Float[np.ndarray, "K"], caption: str
+) -> Figure:
     """Share of runs above each return, by method."""
     figure, (ax,) = _panels(1)
     for method, band in of_methods.items():
@@ -182,15 +204,35 @@ def profiles(of_methods: Mapping[str, Band], thresholds: Float[np.ndarray, "K"],
 
 
 @styled
-def cost_against_return(points: Mapping[str, tuple[float, Interval]], cost: str, caption: str, score: str = RETURN) -> Figure:
+def cost_against_return(
+    points: Mapping[str, tuple[float, Interval]], cost: str, caption: str, score: str = RETURN
+) -> Figure:
     """One dot per method: what it cost, on a logarithmic axis, and what it reached."""
     figure, (ax,) = _panels(1)
     for method, (spent, reached) in points.items():
         drawn = style(method)
         if np.isfinite(reached.low):
-            ax.plot([spent, spent], [reached.low, reached.high], color=drawn.colour, alpha=0.5, linewidth=3)
-        ax.plot(spent, reached.estimate, marker="s" if drawn.dash else "o", color=drawn.colour, markersize=5)
-        ax.annotate(drawn.name, (spent, reached.estimate), textcoords="offset points", xytext=(6, 2), fontsize=6.5)
+            ax.plot(
+                [spent, spent],
+                [reached.low, reached.high],
+                color=drawn.colour,
+                alpha=0.5,
+                linewidth=3,
+            )
+        ax.plot(
+            spent,
+            reached.estimate,
+            marker="s" if drawn.dash else "o",
+            color=drawn.colour,
+            markersize=5,
+        )
+        ax.annotate(
+            drawn.name,
+            (spent, reached.estimate),
+            textcoords="offset points",
+            xytext=(6, 2),
+            fontsize=6.5,
+        )
     ax.set_xscale("log")
     ax.set_xlabel(cost)
     ax.set_ylabel(score)
@@ -199,7 +241,8 @@ def cost_against_return(points: Mapping[str, tuple[float, Interval]], cost: str,
 
 
 def svg(figure: Figure) -> str:
-    """A whole SVG file on white; the same data give the same text, and on any version of matplotlib the same last line."""
+    """A whole SVG file on white; the same data give the same text, and on any version of matplotlib
+    the same last line."""
     return f"{_coloured(_svg(figure), ON_WHITE)}<!-- data {data_digest(figure)} -->\n"
 
 
@@ -209,8 +252,12 @@ def data_digest(figure: Figure) -> str:
     for ax in figure.axes:
         drawn += [ax.get_title(), ax.get_xlabel(), ax.get_ylabel()]
         shapes = [np.asarray(line.get_xydata()) for line in ax.lines]
-        shapes += [patch.get_bbox().get_points() for patch in ax.patches if isinstance(patch, Rectangle)]
-        shapes += [path.get_extents().get_points() for band in ax.collections for path in band.get_paths()]
+        shapes += [
+            patch.get_bbox().get_points() for patch in ax.patches if isinstance(patch, Rectangle)
+        ]
+        shapes += [
+            path.get_extents().get_points() for band in ax.collections for path in band.get_paths()
+        ]
         drawn += [[f"{value:.4g}" for value in shape.ravel()] for shape in shapes]
     return hashlib.sha256(repr(drawn).encode()).hexdigest()[:16]
 
@@ -226,7 +273,9 @@ def inline_svg(figure: Figure) -> str:
 def _svg(figure: Figure) -> str:
     buffer = io.StringIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        figure.savefig(
+            buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        )
     text = buffer.getvalue()
     return "\n".join(line.rstrip() for line in text[text.index("<svg") :].splitlines()) + "\n"
 
@@ -238,9 +287,13 @@ def _coloured(text: str, colours: Mapping[str, str]) -> str:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem.svg` and `stem.png` (200 dots per inch); afterwards the figure has the colours of white paper."""
+    """Write `stem.svg` and `stem.png` (200 dots per inch); afterwards the figure has the colours of
+    white paper."""
     files = {".svg": svg(figure), ".png": _png(figure)}
-    return [write_atomic(stem.with_name(stem.name + suffix), content) for suffix, content in files.items()]
+    return [
+        write_atomic(stem.with_name(stem.name + suffix), content)
+        for suffix, content in files.items()
+    ]
 
 
 def _png(figure: Figure) -> bytes:
@@ -249,7 +302,9 @@ def _png(figure: Figure) -> bytes:
         colour = artist.get_color()
         artist.set_color(ON_WHITE.get(colour, colour) if isinstance(colour, str) else colour)
     for ax in figure.axes:
-        ax.tick_params(which="both", color=ON_WHITE[INK], labelcolor=ON_WHITE[INK], grid_color=ON_WHITE[RULE])
+        ax.tick_params(
+            which="both", color=ON_WHITE[INK], labelcolor=ON_WHITE[INK], grid_color=ON_WHITE[RULE]
+        )
         for spine in ax.spines.values():
             spine.set_edgecolor(ON_WHITE[INK])
     buffer = io.BytesIO()
@@ -279,7 +334,14 @@ def _band(ax: Axes, x: np.ndarray, band: Band, method: str) -> None:
 
 def _bar(ax: Axes, row: int, interval: Interval, colour: str) -> None:
     if np.isfinite(interval.low):
-        ax.barh(row, interval.high - interval.low, left=interval.low, height=0.55, color=colour, alpha=0.45)
+        ax.barh(
+            row,
+            interval.high - interval.low,
+            left=interval.low,
+            height=0.55,
+            color=colour,
+            alpha=0.45,
+        )
     ax.plot([interval.estimate] * 2, [row - 0.28, row + 0.28], color=colour, linewidth=2.2)
 
 
@@ -302,9 +364,14 @@ def _dashes(dash: str) -> Any:
 
 def _legend(figure: Figure, methods: Sequence[str]) -> None:
     drawn = [style(method) for method in sorted(dict.fromkeys(methods), key=order)]
-    lines = [Line2D([], [], color=one.colour, linestyle=_dashes(one.dash), label=one.name) for one in drawn]
+    lines = [
+        Line2D([], [], color=one.colour, linestyle=_dashes(one.dash), label=one.name)
+        for one in drawn
+    ]
     longest = _make_room(figure, [one.name for one in drawn])
-    columns = max(1, min(len(lines), int(figure.get_figwidth() / (1.25 if longest <= LONG / 2 else COLUMN))))
+    columns = max(
+        1, min(len(lines), int(figure.get_figwidth() / (1.25 if longest <= LONG / 2 else COLUMN)))
+    )
     rows = -(-len(lines) // columns)
     figure.set_figheight(figure.get_figheight() + 0.15 * max(rows - 2, 0))
     figure.legend(handles=lines, loc="outside upper center", ncols=columns)

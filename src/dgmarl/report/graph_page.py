@@ -1,7 +1,8 @@
-"""The graph page: a run's dependence graph against the oracle's and the interventional one, step by step and over training.
+"""The graph page: a run's dependence graph against the oracle's and the interventional one, step by
+step and over training.
 
-A learned graph comes as entropy ratios, from which the page makes edges at whatever threshold its reader chooses.
-"""
+A learned graph comes as entropy ratios, from which the page makes edges at whatever threshold its
+reader chooses."""
 
 from collections.abc import Mapping
 from html import escape
@@ -19,7 +20,7 @@ from dgmarl.graphs.interventional import intervene_batch
 from dgmarl.graphs.learned import LearnedSource
 from dgmarl.report.charts import charts_html, curve
 from dgmarl.report.html import asset, page, scripts
-from dgmarl.report.replay import replay_data
+from dgmarl.report.replay_page import replay_data
 from dgmarl.report.results import Result, graph_tag, read_run
 from dgmarl.report.style import AXES, GRAPHS, OTHER_GRAPH
 from dgmarl.rollout import Batch, Recording
@@ -31,7 +32,11 @@ HIGHEST_THRESHOLD = 1200
 """Thousandths to which the page's threshold goes, unless the run's own is higher."""
 HIGHEST_RATIO = 10_000
 """Thousandths; a ratio above that is no edge at any threshold one would choose."""
-DRAWN = {"f1": ("F1", "#0072B2", ""), "precision": ("precision", "#E69F00", "7 3"), "recall": ("recall", "#009E73", "2 2.5")}
+DRAWN = {
+    "f1": ("F1", "#0072B2", ""),
+    "precision": ("precision", "#E69F00", "7 3"),
+    "recall": ("recall", "#009E73", "2 2.5"),
+}
 DENSITY = ("density", "#8B6F00", "9 3 2 3")
 MODELS = {
     "graph_ratio": ("entropy ratio", "#CC79A7", ""),
@@ -45,13 +50,17 @@ class Compared(NamedTuple):
 
     recording: Recording
     graphs: dict[str, np.ndarray]
-    """The run's own first, if it has one that is no reference; a learned one as entropy ratios, others as edges."""
+    """The run's own first, if it has one that is no reference; a learned one as entropy ratios,
+    others as edges."""
     threshold: float | None
     """At which the learned graph has its edges in training."""
 
 
-def graph_page(folder: Path, n_episodes: int = 3, seed: int = 0, trained_seed: int | None = None) -> str:
-    """One self-contained HTML page about the graph of a run folder; `seed` plays, `trained_seed` says which policy does."""
+def graph_page(
+    folder: Path, n_episodes: int = 3, seed: int = 0, trained_seed: int | None = None
+) -> str:
+    """One self-contained HTML page about the graph of a run folder; `seed` plays, `trained_seed`
+    says which policy does."""
     run = api.load(folder, trained_seed)
     compared = record_graphs(run, jax.random.key(seed), n_episodes)
     notes = _notes(run, compared)
@@ -60,7 +69,9 @@ def graph_page(folder: Path, n_episodes: int = 3, seed: int = 0, trained_seed: i
         charts = over_training(read_run(folder))
     except UsageError as error:
         notes.append(f"There are no curves over training: {error}")
-    policy = f"{run.config.method} (seed {run.config.seed if trained_seed is None else trained_seed})"
+    policy = (
+        f"{run.config.method} (seed {run.config.seed if trained_seed is None else trained_seed})"
+    )
     told = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     curves = f"<section><h2>Over training</h2>{charts_html()}</section>" if charts else ""
     body = f"<h1>Who influences whom?</h1>{told}{asset('player.html')}{asset('graph.html')}{curves}"
@@ -74,9 +85,14 @@ def graph_page(folder: Path, n_episodes: int = 3, seed: int = 0, trained_seed: i
 
 
 def record_graphs(run: api.Run, key: Array, n_episodes: int) -> Compared:
-    """Episodes of the run's policy with its own graph, the oracle's and the interventional one, as far as there are such."""
+    """Episodes of the run's policy with its own graph, the oracle's and the interventional one, as
+    far as there are such."""
     source = run.trainer.source
-    own = [graph_tag(run.config.graph)] if run.trainer.uses_graph and run.config.graph not in REFERENCES else []
+    own = (
+        [graph_tag(run.config.graph)]
+        if run.trainer.uses_graph and run.config.graph not in REFERENCES
+        else []
+    )
 
     def infer(batch: Batch) -> dict[str, Array]:
         graphs = {"interventional": intervene_batch(run.env, batch).action_graph}
@@ -90,13 +106,18 @@ def record_graphs(run: api.Run, key: Array, n_episodes: int) -> Compared:
         return graphs
 
     recording = run.record(key, n_episodes, references(run.env), infer)
-    graphs = {name: np.asarray(recording.graph[name]) for name in (*own, *REFERENCES) if name in recording.graph}
+    graphs = {
+        name: np.asarray(recording.graph[name])
+        for name in (*own, *REFERENCES)
+        if name in recording.graph
+    }
     threshold = run.config.graph_model.threshold if isinstance(source, LearnedSource) else None
     return Compared(recording._replace(graph=None), graphs, threshold)
 
 
 def graphs_data(compared: Compared) -> dict[str, Any]:
-    """What `graph.js` shows: by name the graphs of every episode and step, ratios in thousandths or edges as 0 and 1."""
+    """What `graph.js` shows: by name the graphs of every episode and step, ratios in thousandths or
+    edges as 0 and 1."""
     threshold = None if compared.threshold is None else round(UNIT * compared.threshold)
     lengths = np.asarray(compared.recording.length)
     return {
@@ -105,28 +126,39 @@ def graphs_data(compared: Compared) -> dict[str, Any]:
         "threshold": threshold,
         "highest": max(HIGHEST_THRESHOLD, threshold or 0),
         "episodes": [
-            {name: [_written(matrix) for matrix in graph[k, :length]] for name, graph in compared.graphs.items()}
+            {
+                name: [_written(matrix) for matrix in graph[k, :length]]
+                for name, graph in compared.graphs.items()
+            }
             for k, length in enumerate(lengths)
         ],
     }
 
 
 def thousandths(ratios: Float[np.ndarray, "*B"]) -> Int[np.ndarray, "*B"]:
-    """The largest k for which a ratio is not below the threshold k / 1000, compared in single precision as in training."""
+    """The largest k for which a ratio is not below the threshold k / 1000, compared in single
+    precision as in training."""
     thresholds = (np.arange(HIGHEST_RATIO + 1) / UNIT).astype(np.float32)
     return np.searchsorted(thresholds, ratios, side="right") - 1
 
 
 def over_training(result: Result) -> list[dict[str, Any]]:
-    """Charts for `charts.js`: agreement with each reference beside the density, and the models' entropies; seeds averaged."""
+    """Charts for `charts.js`: agreement with each reference beside the density, and the models'
+    entropies; seeds averaged."""
     groups: dict[str, dict[str, tuple[str, str, str]]] = {
-        f"against the {name} graph": {f"graph_{measure}_{name}": drawn for measure, drawn in DRAWN.items()}
+        f"against the {name} graph": {
+            f"graph_{measure}_{name}": drawn for measure, drawn in DRAWN.items()
+        }
         for name in REFERENCES
         if result.metric(f"graph_f1_{name}") is not None
     }
     groups = groups or {"the graph": {}}
-    groups = {title: {**metrics, "graph_density": DENSITY} for title, metrics in groups.items()} | {"the models": MODELS}
-    charts = [{"title": title, "series": _series(result, metrics)} for title, metrics in groups.items()]
+    groups = {title: {**metrics, "graph_density": DENSITY} for title, metrics in groups.items()} | {
+        "the models": MODELS
+    }
+    charts = [
+        {"title": title, "series": _series(result, metrics)} for title, metrics in groups.items()
+    ]
     return [chart for chart in charts if chart["series"]]
 
 
@@ -135,7 +167,9 @@ def _series(result: Result, metrics: Mapping[str, tuple[str, str, str]]) -> list
     return [
         {
             **{"name": name, "colour": colour, "dash": dash, "seeds": len(result.steps)},
-            "curves": {"value": {axis: curve(x, values) for axis, x in axes.items() if x is not None}},
+            "curves": {
+                "value": {axis: curve(x, values) for axis, x in axes.items() if x is not None}
+            },
         }
         for metric, (name, colour, dash) in metrics.items()
         if (values := result.metric(metric)) is not None
@@ -150,17 +184,28 @@ def _notes(run: api.Run, compared: Compared) -> list[str]:
     elif set(compared.graphs) <= set(REFERENCES):
         notes.append(f"This run was trained with the {config.graph} graph itself.")
     if compared.threshold is not None and run.graph.n_updates < config.graph_model.warm_up:
-        notes.append("This run is still warming up: its own graphs have no edges yet, whatever the ratios say.")
+        notes.append(
+            "This run is still warming up: its own graphs have no edges yet, whatever the ratios "
+            "say."
+        )
     if not run.env.offers("oracle_graph"):
         notes.append(
-            f"{run.env.spec.name} offers no oracle graph, so what the simulator shows is all there is to compare with."
+            f"{run.env.spec.name} offers no oracle graph, so what the simulator shows is all "
+            "there is to compare with."
         )
     if not run.env.offers("local_state"):
-        notes.append(f"{run.env.spec.name} offers no local_state: interventional edges are changes of observations.")
+        notes.append(
+            f"{run.env.spec.name} offers no local_state: interventional edges are changes of "
+            "observations."
+        )
     return notes
 
 
 def _written(matrix: np.ndarray) -> str | list[int]:
     """Row after row: a digit per edge, or a number per ratio."""
     flat = matrix.ravel()
-    return "".join("01"[edge] for edge in flat.astype(int)) if flat.dtype == bool else thousandths(flat).tolist()
+    return (
+        "".join("01"[edge] for edge in flat.astype(int))
+        if flat.dtype == bool
+        else thousandths(flat).tolist()
+    )

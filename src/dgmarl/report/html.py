@@ -21,9 +21,8 @@ def scripts(*names: str) -> str:
 def page(title: str, body: str, script: str = "", data: Any = None) -> str:
     """A complete HTML page. `data` reaches `script` as JSON in an inert block.
 
-    The content security policy lets only this one script run (by its hash) and allows no request at all, so nothing that
-    stands in the data, an environment's name say, can become code.
-    """
+    The content security policy lets only this one script run (by its hash) and allows no request at
+    all, so nothing that stands in the data, an environment's name say, can become code."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
     return (

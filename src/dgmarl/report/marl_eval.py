@@ -1,8 +1,9 @@
 """The marl-eval JSON format, so that others' tools read our runs and our tables read theirs.
 
-environment -> task -> algorithm -> run -> {step_1: {step_count, return: [one value per episode, or their mean]}, ...,
-absolute_metrics: {return: [...]}}. In that format the absolute metric is a longer evaluation of the best policy; a best policy
-is chosen by luck too, so what we write there is the last evaluation.
+environment -> task -> algorithm -> run -> {step_1: {step_count, return: [one value per episode, or
+their mean]}, ...,
+absolute_metrics: {return: [...]}}. In that format the absolute metric is a longer evaluation of the
+  best policy; a best policy is chosen by luck too, so what we write there is the last evaluation.
 """
 
 import json
@@ -32,15 +33,19 @@ def marl_eval(results: Iterable[Result]) -> dict[str, Any]:
         episodes = result.facts.get("episode_returns")
         values = result.returns[..., None] if episodes is None else np.asarray(episodes, float)
         names = result.facts.get("seeds", range(len(values)))
-        task = found.setdefault(result.benchmark.lower(), {}).setdefault(result.scenario.lower(), {})
+        task = found.setdefault(result.benchmark.lower(), {}).setdefault(
+            result.scenario.lower(), {}
+        )
         task[result.method] = {
-            f"seed_{name}": _run(steps, curve) for name, steps, curve in zip(names, result.steps, values, strict=True)
+            f"seed_{name}": _run(steps, curve)
+            for name, steps, curve in zip(names, result.steps, values, strict=True)
         }
     return found
 
 
 def read_marl_eval(path: Path) -> list[Result]:
-    """Results from a file of this format; every run of an algorithm must have the same number of evaluations."""
+    """Results from a file of this format; every run of an algorithm must have the same number of
+    evaluations."""
     content = read_json(path)
     try:
         return [
@@ -52,8 +57,8 @@ def read_marl_eval(path: Path) -> list[Result]:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(
-            f"{path} is not in the marl-eval format ({reason}): it needs environment, task, algorithm, run, step_1 with "
-            f"step_count and {METRIC}."
+            f"{path} is not in the marl-eval format ({reason}): it needs environment, task, "
+            f"algorithm, run, step_1 with step_count and {METRIC}."
         ) from None
 
 
@@ -75,4 +80,12 @@ def _result(environment: str, task: str, algorithm: str, runs: dict[str, Any]) -
     if not np.isfinite(returns).all():
         raise ValueError(f"a return of {algorithm} in {task} is no finite number")
     env = f"{environment}/{task}"
-    return Result(environment, task, algorithm, env, steps, returns, {"config": {"env": env}, "seeds": list(runs)})
+    return Result(
+        environment,
+        task,
+        algorithm,
+        env,
+        steps,
+        returns,
+        {"config": {"env": env}, "seeds": list(runs)},
+    )

@@ -21,17 +21,22 @@ Rasterise = Callable[[str, int], bytes]
 """From an SVG text and a width in pixels to a PNG."""
 
 
-def write_movie(frames: Sequence[str], path: Path, frames_per_s: float = 5.0, rasterise: Rasterise | None = None) -> Path:
+def write_movie(
+    frames: Sequence[str], path: Path, frames_per_s: float = 5.0, rasterise: Rasterise | None = None
+) -> Path:
     """Write SVG pictures one after another; the suffix of the path decides between GIF and MP4."""
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"{path} ends in {path.suffix!r}, but a movie must end in {' or '.join(SUFFIXES)}.")
+        raise UsageError(
+            f"{path} ends in {path.suffix!r}, but a movie must end in {' or '.join(SUFFIXES)}."
+        )
     encode = _gif if path.suffix == ".gif" else _mp4
     pictures = _pictures(frames, rasterise or _rasteriser())
     return write_atomic(path, encode(pictures, frames_per_s))
 
 
 def _pictures(frames: Sequence[str], rasterise: Rasterise) -> list[np.ndarray]:
-    """`[height, width, 3]` each, all of the first one's size, which is even, as video encoders want it."""
+    """`[height, width, 3]` each, all of the first one's size, which is even, as video encoders want
+    it."""
     from PIL import Image
 
     opened = [Image.open(io.BytesIO(rasterise(frame, WIDTH))).convert("RGB") for frame in frames]
@@ -44,17 +49,32 @@ def _gif(pictures: list[np.ndarray], frames_per_s: float) -> bytes:
 
     buffer = io.BytesIO()
     first, *others = map(Image.fromarray, pictures)
-    first.save(buffer, "GIF", save_all=True, append_images=others, duration=round(1000 / frames_per_s), loop=0)
+    first.save(
+        buffer,
+        "GIF",
+        save_all=True,
+        append_images=others,
+        duration=round(1000 / frames_per_s),
+        loop=0,
+    )
     return buffer.getvalue()
 
 
 def _mp4(pictures: list[np.ndarray], frames_per_s: float) -> bytes:
     writer = _imported("imageio.v3", "imageio")
-    # ffmpeg writes files, not streams, and is a process of its own: JAX warns of forks, but this one runs another program.
+    # ffmpeg writes files, not streams, and is a process of its own: JAX warns of forks, but this
+    # one runs another program.
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*fork\(\)")
         path = Path(folder) / "movie.mp4"
-        writer.imwrite(path, np.stack(pictures), plugin="FFMPEG", fps=frames_per_s, codec="libx264", macro_block_size=2)
+        writer.imwrite(
+            path,
+            np.stack(pictures),
+            plugin="FFMPEG",
+            fps=frames_per_s,
+            codec="libx264",
+            macro_block_size=2,
+        )
         return path.read_bytes()
 
 
@@ -68,5 +88,6 @@ def _imported(module: str, what: str) -> Any:
         return import_module(module)
     except (ImportError, OSError):  # OSError: the package is there, the system's library is not
         raise UsageError(
-            f"Movies need {what}: run `pip install 'dgmarl[viz]'`, or write a page instead (--out replay.html)."
+            f"Movies need {what}: run `pip install 'dgmarl[viz]'`, or write a page instead (--out "
+            "replay.html)."
         ) from None

@@ -1,8 +1,9 @@
-"""Results in one form, wherever they come from: published files, run folders, or the marl-eval format of others.
+"""Results in one form, wherever they come from: published files, run folders, or the marl-eval
+format of others.
 
-A published result is one file `<benchmark>/<scenario>__<method>.json` with the evaluations of every seed
-(`dgmarl.experiments.grid` writes them). The final return of a seed is its last evaluation, never its best.
-"""
+A published result is one file `<benchmark>/<scenario>__<method>.json` with the evaluations of every
+seed (`dgmarl.paper.grids` writes them). The final return of a seed is its last evaluation, never
+its best."""
 
 import json
 import re
@@ -14,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmarl.config import plain
+from dgmarl.config.yaml import plain
 from dgmarl.errors import UsageError
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import ROW_FIELDS
 
-# Families of environments whose returns mean the same in every scenario, so that runs of several scenarios may be pooled:
-# foraging pays 1 for all the food, a won battle 20, whereas Star-Spread's returns grow with the number of agents.
+# Families of environments whose returns mean the same in every scenario, so that runs of several
+# scenarios may be pooled: foraging pays 1 for all the food, a won battle 20, whereas Star-Spread's
+# returns grow with the number of agents.
 SHARED_SCALE = {"lbf": 1.0, "smaclite": 20.0}
 """Family -> the highest return, by which scores are divided where they are compared with 1."""
 
@@ -37,7 +39,8 @@ class Result(NamedTuple):
     steps: Int[np.ndarray, "S K"]
     returns: Float[np.ndarray, "S K"]
     facts: dict[str, Any]
-    """Everything else that is known: config, and where they were measured wall_s, episodes, graph_density, ... [S][K]."""
+    """Everything else that is known: config, and where they were measured wall_s, episodes,
+    graph_density, ... [S][K]."""
 
     @property
     def final(self) -> Float[np.ndarray, "S"]:
@@ -50,7 +53,8 @@ class Result(NamedTuple):
         return int(self.steps[:, -1].min())
 
     def up_to(self, steps: int) -> "Result":
-        """As if it had ended then: of every seed its last evaluation before, or at, that many steps."""
+        """As if it had ended then: of every seed its last evaluation before, or at, that many
+        steps."""
         last = np.maximum((self.steps <= steps).sum(axis=1, keepdims=True) - 1, 0)
         cut = (np.take_along_axis(values, last, axis=1) for values in (self.steps, self.returns))
         return self._replace(**dict(zip(("steps", "returns"), cut, strict=True)))
@@ -78,17 +82,27 @@ class NoEvaluationError(UsageError):
 
 
 def gather(paths: Sequence[Path]) -> list[Result]:
-    """Results of run folders, published files, marl-eval files, and of all run folders and published files below a folder."""
-    return sorted(_distinct([result for path in dict.fromkeys(paths) for result in _read(path)]), key=place)
+    """Results of run folders, published files, marl-eval files, and of all run folders and
+    published files below a folder."""
+    return sorted(
+        _distinct([result for path in dict.fromkeys(paths) for result in _read(path)]), key=place
+    )
 
 
 def read_results(folder: Path) -> list[Result]:
-    """All published results below a folder, by benchmark, scenario (numbers in numerical order) and method."""
+    """All published results below a folder, by benchmark, scenario (numbers in numerical order) and
+    method."""
     if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder: name one with files SCENARIO__METHOD.json, for example results/lbf.")
+        raise UsageError(
+            f"{folder} is not a folder: name one with files SCENARIO__METHOD.json, for example "
+            "results/lbf."
+        )
     paths = _published_below(folder)
     if not paths:
-        raise UsageError(f"{folder} holds no file SCENARIO__METHOD.json: name a folder of published results, such as results.")
+        raise UsageError(
+            f"{folder} holds no file SCENARIO__METHOD.json: name a folder of published results, "
+            "such as results."
+        )
     return sorted(map(read_result, paths), key=place)
 
 
@@ -100,22 +114,31 @@ def read_result(path: Path) -> Result:
         env = str(facts["config"]["env"])
     except (ValueError, TypeError, KeyError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged ({error})"
-        raise UsageError(f"{path} {reason}, so it is no published result: delete it and run its cell again.") from None
-    if returns.ndim != 2 or not returns.size or steps.shape != returns.shape or not np.isfinite(returns).all():
         raise UsageError(
-            f"{path} has steps of shape {steps.shape} and returns of shape {returns.shape}, but both must be finite numbers "
-            "[seeds, evaluations]: delete it and run its cell again."
+            f"{path} {reason}, so it is no published result: delete it and run its cell again."
+        ) from None
+    if (
+        returns.ndim != 2
+        or not returns.size
+        or steps.shape != returns.shape
+        or not np.isfinite(returns).all()
+    ):
+        raise UsageError(
+            f"{path} has steps of shape {steps.shape} and returns of shape {returns.shape}, but "
+            "both must be finite numbers [seeds, evaluations]: delete it and run its cell again."
         )
     if len(facts.get("seeds", returns)) != len(returns):
         raise UsageError(
-            f"{path} names {len(facts['seeds'])} seeds, but holds the curves of {len(returns)}: run its cell again."
+            f"{path} names {len(facts['seeds'])} seeds, but holds the curves of {len(returns)}: "
+            "run its cell again."
         )
     scenario, _, method = path.stem.partition("__")
     return Result(path.absolute().parent.name, scenario, method, env, steps, returns, facts)
 
 
 def read_run(path: Path) -> Result:
-    """A run folder, finished or not: what `metrics.jsonl` holds of all seeds; a line that a crash cut short is left out."""
+    """A run folder, finished or not: what `metrics.jsonl` holds of all seeds; a line that a crash
+    cut short is left out."""
     folder = RunFolder(path)
     config = folder.config()
     seeds = range(config.seed, config.seed + config.seeds)
@@ -135,23 +158,45 @@ def read_run(path: Path) -> Result:
         "timing": _timing(folder),
         "episode_returns": _episode_returns(folder, n_evaluations),
         "notes": notes,
-        **{name: values for name, values in curves.items() if name not in ("step", "return_mean", "seed", "evaluation")},
+        **{
+            name: values
+            for name, values in curves.items()
+            if name not in ("step", "return_mean", "seed", "evaluation")
+        },
     }
-    family, _, scenario = config.env.partition("/") if ":" not in config.env else ("own", "", config.env.rpartition(":")[2])
-    method = config.method + (f"-{graph_tag(config.graph)}" if config.method.endswith("-dg") else "")
-    return Result(family, scenario, method, config.env, curves["step"].astype(int), curves["return_mean"], facts)
+    family, _, scenario = (
+        config.env.partition("/")
+        if ":" not in config.env
+        else ("own", "", config.env.rpartition(":")[2])
+    )
+    method = config.method + (
+        f"-{graph_tag(config.graph)}" if config.method.endswith("-dg") else ""
+    )
+    return Result(
+        family,
+        scenario,
+        method,
+        config.env,
+        curves["step"].astype(int),
+        curves["return_mean"],
+        facts,
+    )
 
 
 def graph_tag(graph: str) -> str:
-    """A graph source in a method's name: `random0.3` for random:0.3, `Source` for path/to/file.py:Source, `fixed`."""
+    """A graph source in a method's name: `random0.3` for random:0.3, `Source` for
+    path/to/file.py:Source, `fixed`."""
     name, _, option = graph.partition(":")
     if name == "fixed" or not option:
         return name
     return option if "." in name or "/" in name else name + option
 
 
-def on_grid(result: Result, n_points: int = 60, last: float | None = None, metric: str | None = None) -> np.ndarray:
-    """`[S, n_points]`: returns, or a metric, at steps from 0 to `last` (by default the slowest seed's last), interpolated."""
+def on_grid(
+    result: Result, n_points: int = 60, last: float | None = None, metric: str | None = None
+) -> np.ndarray:
+    """`[S, n_points]`: returns, or a metric, at steps from 0 to `last` (by default the slowest
+    seed's last), interpolated."""
     values = result.returns if metric is None else result.metric(metric)
     assert values is not None
     grid = np.linspace(0, result.steps[:, -1].min() if last is None else last, n_points)
@@ -164,10 +209,16 @@ def _read(path: Path) -> list[Result]:
     if path.is_dir():
         results = [*map(read_result, _published_below(path)), *_evaluated_runs(path)]
         if not results:
-            raise UsageError(f"{path} holds no file SCENARIO__METHOD.json and no run folder: name a folder that does.")
+            raise UsageError(
+                f"{path} holds no file SCENARIO__METHOD.json and no run folder: name a folder "
+                "that does."
+            )
         return results
     if not path.exists():
-        raise UsageError(f"{path} does not exist: name run folders that `dgmarl train` wrote, or published results.")
+        raise UsageError(
+            f"{path} does not exist: name run folders that `dgmarl train` wrote, or published "
+            "results."
+        )
     if "__" in path.name:
         return [read_result(path)]
     from dgmarl.report.marl_eval import read_marl_eval
@@ -176,7 +227,8 @@ def _read(path: Path) -> list[Result]:
 
 
 def _evaluated_runs(folder: Path) -> Iterator[Result]:
-    """All run folders below a folder, but for those that have only just begun, which are named in a warning."""
+    """All run folders below a folder, but for those that have only just begun, which are named in a
+    warning."""
     for path in sorted(found.parent for found in folder.rglob("config.yaml")):
         try:
             yield read_run(path)
@@ -185,13 +237,16 @@ def _evaluated_runs(folder: Path) -> Iterator[Result]:
 
 
 def _distinct(results: list[Result]) -> list[Result]:
-    """Several results of one method in one scenario are told apart by the names of their folders, then by number."""
+    """Several results of one method in one scenario are told apart by the names of their folders,
+    then by number."""
     seen: dict[tuple[str, str, str], int] = {}
     places = [result[:3] for result in results]
     for k, result in enumerate(results):
         if places.count(result[:3]) > 1:
             named = f"{result.method} ({result.facts.get('name', 'file')})"
-            count = seen[result.benchmark, result.scenario, named] = seen.get((*result[:2], named), 0) + 1
+            count = seen[result.benchmark, result.scenario, named] = (
+                seen.get((*result[:2], named), 0) + 1
+            )
             results[k] = result._replace(method=named if count == 1 else f"{named[:-1]}, {count})")
     return results
 
@@ -205,7 +260,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}): check that it is a readable file.") from None
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}): check that it is a readable file."
+        ) from None
     except ValueError as error:
         raise UsageError(f"{path} is damaged ({error}): delete it and make it again.") from None
 
@@ -213,11 +270,18 @@ def read_json(path: Path) -> Any:
 def _curves(
     rows: list[dict[str, Any]], seeds: Sequence[int], steps: int, path: Path
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """`[S, K]` per column of metrics.jsonl, up to the last evaluation of all seeds; one that was done repeats its last."""
+    """`[S, K]` per column of metrics.jsonl, up to the last evaluation of all seeds; one that was
+    done repeats its last."""
     try:
-        by_place = {(int(row["seed"]), int(row["evaluation"])): {name: row[name] for name in ROW_FIELDS} | row for row in rows}
+        by_place = {
+            (int(row["seed"]), int(row["evaluation"])): {name: row[name] for name in ROW_FIELDS}
+            | row
+            for row in rows
+        }
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise UsageError(f"{path / 'metrics.jsonl'} is damaged: a line lacks one of {', '.join(ROW_FIELDS)}.") from None
+        raise UsageError(
+            f"{path / 'metrics.jsonl'} is damaged: a line lacks one of {', '.join(ROW_FIELDS)}."
+        ) from None
     last = max((evaluation for _, evaluation in by_place), default=-1)
     complete: list[list[dict[str, Any]]] = []
     for evaluation in range(last + 1):
@@ -231,15 +295,22 @@ def _curves(
         complete.append([row for row in here if row is not None])
     if not complete:
         raise NoEvaluationError(
-            f"{path} holds no evaluation of all its seeds yet: let it train on (dgmarl train --resume {path})."
+            f"{path} holds no evaluation of all its seeds yet: let it train on (dgmarl train "
+            f"--resume {path})."
         )
     notes = []
     if len(complete) <= last:
         missing = [seed for seed in seeds if (seed, len(complete)) not in by_place]
         named = ", ".join(map(str, missing))
-        notes.append(f"Evaluations from {len(complete)} to {last} are left out: {len(complete)} lacks the seeds {named}.")
+        notes.append(
+            f"Evaluations from {len(complete)} to {last} are left out: {len(complete)} lacks the "
+            f"seeds {named}."
+        )
     names = set.intersection(*(set(row) for rows in complete for row in rows))
-    return {name: np.array([[row[name] for row in rows] for rows in complete], float).T for name in sorted(names)}, notes
+    return {
+        name: np.array([[row[name] for row in rows] for rows in complete], float).T
+        for name in sorted(names)
+    }, notes
 
 
 def _timing(folder: RunFolder) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The page of one or many runs: table, curves, aggregates, timing, differences, graphs, replays that show where credit goes.
+"""The page of one or many runs: table, curves, aggregates, timing, differences, graphs, replays
+that show where credit goes.
 
-One file without network, below 5 MB: replays take what is left of that, fewer episodes where pictures are large.
-"""
+One file without network, below 5 MB: replays take what is left of that, fewer episodes where
+pictures are large."""
 
 import json
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from dgmarl.config import dotted
+from dgmarl.config.yaml import dotted
 from dgmarl.errors import UsageError
 from dgmarl.report import figures
 from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.charts import charts_data, charts_html
 from dgmarl.report.html import page, scripts
-from dgmarl.report.replay import REPLAY, replay_data, replay_html
+from dgmarl.report.replay_page import REPLAY, replay_data, replay_html
 from dgmarl.report.results import Result, place
 from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import Style, order, style, styles
@@ -33,12 +34,20 @@ MOST_REPLAYS = 6
 
 
 def run_page(results: Sequence[Result], title: str = "Report") -> str:
-    """One self-contained HTML page of results; replays are played anew from the run folders among them."""
+    """One self-contained HTML page of results; replays are played anew from the run folders among
+    them."""
     results = sorted(results, key=lambda result: (place(result)[:-1], order(result.method)))
-    charts = charts_data({env: [one for one in results if one.env == env] for env in dict.fromkeys(r.env for r in results)})
+    charts = charts_data(
+        {
+            env: [one for one in results if one.env == env]
+            for env in dict.fromkeys(r.env for r in results)
+        }
+    )
     head, after = _aggregates(results), _timing(results) + _differences(results)
     room = LARGEST - MARGIN - len((head + after + json.dumps(charts)).encode())
-    replays, graphs, notes = _replays([result for result in results if "folder" in result.facts], room)
+    replays, graphs, notes = _replays(
+        [result for result in results if "folder" in result.facts], room
+    )
     sections = [
         f"<h1>{escape(title)}</h1>{_about(results)}",
         _section("Final return", _headline(results) + _notes([*_caveats(results), *notes])),
@@ -51,7 +60,10 @@ def run_page(results: Sequence[Result], title: str = "Report") -> str:
     names = ("charts", *REPLAY) if replays else ("charts",)
     text = page(title, "\n".join(sections), scripts(*names), {**charts, "replays": replays})
     if len(text.encode()) > LARGEST:
-        raise UsageError(f"The page would have {len(text.encode()) / 1e6:.1f} MB, but at most 5: give fewer runs.")
+        raise UsageError(
+            f"The page would have {len(text.encode()) / 1e6:.1f} MB, but at most 5: give fewer "
+            "runs."
+        )
     return text
 
 
@@ -67,7 +79,16 @@ def _headline(results: Sequence[Result]) -> str:
         estimate, ends = interval_texts(mean_interval(result.final))
         env = "" if before is not None and before.env == result.env else escape(result.env)
         steps = f"{int(result.steps[:, -1].min()):,}"
-        rows.append((env, _named(looks[result.method]), _cell(estimate), _cell(ends), _cell(len(result.final)), _cell(steps)))
+        rows.append(
+            (
+                env,
+                _named(looks[result.method]),
+                _cell(estimate),
+                _cell(ends),
+                _cell(len(result.final)),
+                _cell(steps),
+            )
+        )
     caption = "Mean over seeds of the last evaluation, never the best, with its 95 % bootstrap interval over seeds."
     titles = ("environment", "method", "team return", "95 % interval", "seeds", "steps per seed")
     return f'<p class="faint">{caption}</p>{_table(titles, rows)}'
@@ -75,10 +96,16 @@ def _headline(results: Sequence[Result]) -> str:
 
 def _caveats(results: Sequence[Result]) -> list[str]:
     """What a reader must know before comparing."""
-    notes = [f"{result.env}, {result.method}: {note}" for result in results for note in result.facts.get("notes", [])]
+    notes = [
+        f"{result.env}, {result.method}: {note}"
+        for result in results
+        for note in result.facts.get("notes", [])
+    ]
     single = [result.method for result in results if len(result.final) < 2]
     if single:
-        notes.append(f"One seed says nothing about the spread, so there is no interval for {', '.join(single)}.")
+        notes.append(
+            f"One seed says nothing about the spread, so there is no interval for {', '.join(single)}."
+        )
     for env in dict.fromkeys(result.env for result in results):
         own = [result for result in results if result.env == env]
         if len({len(result.final) for result in own}) > 1:
@@ -86,7 +113,9 @@ def _caveats(results: Sequence[Result]) -> list[str]:
             notes.append(f"Methods in {env} have different numbers of seeds: {counts}.")
         lasts = [int(result.steps[:, -1].min()) for result in own]
         if max(lasts) > 1.1 * min(lasts):
-            counts = ", ".join(f"{result.method} {last:,}" for result, last in zip(own, lasts, strict=True))
+            counts = ", ".join(
+                f"{result.method} {last:,}" for result, last in zip(own, lasts, strict=True)
+            )
             notes.append(f"Methods in {env} had different numbers of steps: {counts}.")
     return notes
 
@@ -102,9 +131,16 @@ def _aggregates(results: Sequence[Result]) -> str:
         if isinstance(found, str):
             parts.append(f'<p class="faint">{escape(benchmark)}: {escape(found)}</p>')
             continue
-        drawn = "".join(f"<figure>{figures.inline_svg(figure)}</figure>" for figure in found.figures().values())
-        lacking = [f"{style(method).name} (lacks {', '.join(names)})" for method, names in found.left_out.items()]
-        left_out = f'<p class="faint">Left out: {escape("; ".join(lacking))}.</p>' if lacking else ""
+        drawn = "".join(
+            f"<figure>{figures.inline_svg(figure)}</figure>" for figure in found.figures().values()
+        )
+        lacking = [
+            f"{style(method).name} (lacks {', '.join(names)})"
+            for method, names in found.left_out.items()
+        ]
+        left_out = (
+            f'<p class="faint">Left out: {escape("; ".join(lacking))}.</p>' if lacking else ""
+        )
         title = f"<p>{escape(benchmark)}: {escape(', '.join(found.scenarios))}</p>"
         parts.append(f'{title}{left_out}<div class="figures">{drawn}</div>')
     return _section("All seeds together", "".join(parts))
@@ -115,28 +151,57 @@ def _timing(results: Sequence[Result]) -> str:
     for result in results:
         timing = result.facts.get("timing")
         if timing:
-            seconds = (_cell(f"{timing.get(name, float('nan')):,.1f}") for name in ("compile_s", "train_s", "steps_per_s"))
-            facts = (timing.get(name, "") for name in ("peak_memory_mib", "device", "cores", "jax", "dgmarl"))
-            rows.append((escape(result.env), _named(looks[result.method]), *seconds, *map(_cell, facts)))
-    titles = ("environment", "method", "compiling, s", "training, s", "steps/s, all seeds", "memory, MiB", "device", "cores")
+            seconds = (
+                _cell(f"{timing.get(name, float('nan')):,.1f}")
+                for name in ("compile_s", "train_s", "steps_per_s")
+            )
+            facts = (
+                timing.get(name, "")
+                for name in ("peak_memory_mib", "device", "cores", "jax", "dgmarl")
+            )
+            rows.append(
+                (escape(result.env), _named(looks[result.method]), *seconds, *map(_cell, facts))
+            )
+    titles = (
+        "environment",
+        "method",
+        "compiling, s",
+        "training, s",
+        "steps/s, all seeds",
+        "memory, MiB",
+        "device",
+        "cores",
+    )
     if not rows:
         return ""
     costs = "".join(f"<figure>{figures.inline_svg(figure)}</figure>" for figure in _costs(results))
-    return _section("Timing", f'{_table((*titles, "jax", "dgmarl"), rows)}<div class="graphs costs">{costs}</div>')
+    return _section(
+        "Timing",
+        f'{_table((*titles, "jax", "dgmarl"), rows)}<div class="graphs costs">{costs}</div>',
+    )
 
 
 def _costs(results: Sequence[Result]) -> list[Figure]:
     """Per environment with several timed runs: what a seed cost and what it reached."""
     drawn = []
     for env in dict.fromkeys(result.env for result in results):
-        timed = [result for result in results if result.env == env and result.facts.get("timing", {}).get("train_s")]
+        timed = [
+            result
+            for result in results
+            if result.env == env and result.facts.get("timing", {}).get("train_s")
+        ]
         if len(timed) > 1:
             points = {
-                result.method: (result.facts["timing"]["train_s"] / len(result.final), mean_interval(result.final))
+                result.method: (
+                    result.facts["timing"]["train_s"] / len(result.final),
+                    mean_interval(result.final),
+                )
                 for result in timed
             }
             caption = f"{env}: {_seeds(timed)} side by side, compiling not counted; bars: 95 % bootstrap over seeds"
-            drawn.append(figures.cost_against_return(points, "seconds of training per seed", caption))
+            drawn.append(
+                figures.cost_against_return(points, "seconds of training per seed", caption)
+            )
     return drawn
 
 
@@ -149,9 +214,13 @@ def _differences(results: Sequence[Result]) -> str:
     """What is not the same in all configurations, one column per result."""
     configs = [dotted(result.facts.get("config", {})) for result in results]
     names = list(dict.fromkeys(name for config in configs for name in config))
-    different = [name for name in names if len({json.dumps(config.get(name)) for config in configs}) > 1]
+    different = [
+        name for name in names if len({json.dumps(config.get(name)) for config in configs}) > 1
+    ]
     if not different:
-        return _section("Configuration", "<p>All configurations are the same.</p>" if len(results) > 1 else "")
+        return _section(
+            "Configuration", "<p>All configurations are the same.</p>" if len(results) > 1 else ""
+        )
     looks = styles(result.method for result in results)
     rows = [
         (_named(looks[result.method]), *(escape(_plain(config.get(name))) for name in different))
@@ -159,7 +228,8 @@ def _differences(results: Sequence[Result]) -> str:
     ]
     same = f"{len(names) - len(different)} other fields are the same everywhere."
     return _section(
-        "What differs between the configurations", _table(("method", *different), rows) + f'<p class="faint">{same}</p>'
+        "What differs between the configurations",
+        _table(("method", *different), rows) + f'<p class="faint">{same}</p>',
     )
 
 
@@ -167,13 +237,18 @@ def _plain(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _replays(results: Sequence[Result], room: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], list[str]]:
-    """For the viewer within `room` bytes, by name how often each edge was on, and why a run has no replay."""
+def _replays(
+    results: Sequence[Result], room: int
+) -> tuple[list[dict[str, Any]], dict[str, np.ndarray], list[str]]:
+    """For the viewer within `room` bytes, by name how often each edge was on, and why a run has no
+    replay."""
     # Graph credit first: that is what the viewer is for.
     chosen = sorted(results, key=lambda result: "-dg" not in result.method)[:MOST_REPLAYS]
     replays, graphs, notes = [], {}, []
     if len(results) > MOST_REPLAYS:
-        notes.append(f"Replays are of {MOST_REPLAYS} of {len(results)} runs, those with graph credit first.")
+        notes.append(
+            f"Replays are of {MOST_REPLAYS} of {len(results)} runs, those with graph credit first."
+        )
     for result in chosen:
         name = f"{result.env} {result.method}"
         try:
@@ -188,7 +263,8 @@ def _replays(results: Sequence[Result], room: int) -> tuple[list[dict[str, Any]]
 
 
 def _replay(result: Result, name: str, most_bytes: int) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Episodes of the first seed, as many as there is room for, and the mean graph over their steps."""
+    """Episodes of the first seed, as many as there is room for, and the mean graph over their
+    steps."""
     from dgmarl import api
 
     run = api.load(result.facts["folder"])
@@ -197,7 +273,9 @@ def _replay(result: Result, name: str, most_bytes: int) -> tuple[dict[str, Any],
     sizes = np.cumsum([len(json.dumps(episode)) for episode in data["episodes"]])
     data["episodes"] = data["episodes"][: int((sizes <= most_bytes).sum())]
     if not data["episodes"]:
-        raise UsageError(f"one episode takes {sizes[0] / 1e6:.1f} MB; use `dgmarl watch` for a page of its own.")
+        raise UsageError(
+            f"one episode takes {sizes[0] / 1e6:.1f} MB; use `dgmarl watch` for a page of its own."
+        )
     if recording.graph is None:
         return data, None
     happened = np.arange(recording.graph.shape[1]) < np.asarray(recording.length)[:, None]
@@ -206,11 +284,15 @@ def _replay(result: Result, name: str, most_bytes: int) -> tuple[dict[str, Any],
 
 def _graph_pictures(graphs: dict[str, np.ndarray]) -> str:
     about = (
-        "How often each dependence was on in the episodes below: row = whose action, column = whom it reaches, "
-        "the stronger the colour the more often. Runs without graph credit show the environment's own graph."
+        "How often each dependence was on in the episodes below: row = whose action, column = "
+        "whom it reaches, the stronger the colour the more often. Runs without graph credit show "
+        "the environment's own graph."
     )
     shown = "".join(
-        f"<figure>{_matrix(graph, name)}<figcaption>{escape(name)}: density {_density(graph):.2f}</figcaption></figure>"
+        (
+            f"<figure>{_matrix(graph, name)}<figcaption>{escape(name)}: density "
+            f"{_density(graph):.2f}</figcaption></figure>"
+        )
         for name, graph in graphs.items()
     )
     return f'<p class="faint">{about}</p><div class="graphs">{shown}</div>'

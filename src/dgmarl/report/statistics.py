@@ -1,10 +1,10 @@
 """Point estimates with 95 % percentile-bootstrap intervals over runs.
 
-A method's scores are a list of strata, one per scenario: `[runs]`, or `[runs, K]` at K points of a curve; the number of runs
-may differ between scenarios. Runs are resampled within their scenario, never episodes: the episodes of one run are no new
-evidence about the method, and no resample lacks a scenario. At all points of a curve the same runs are drawn, because a run is
-one thing. Everything is seeded, so the same results give the same numbers.
-"""
+A method's scores are a list of strata, one per scenario: `[runs]`, or `[runs, K]` at K points of a
+curve; the number of runs may differ between scenarios. Runs are resampled within their scenario,
+never episodes: the episodes of one run are no new evidence about the method, and no resample lacks
+a scenario. At all points of a curve the same runs are drawn, because a run is one thing. Everything
+is seeded, so the same results give the same numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -21,7 +21,8 @@ Estimator = Callable[[Strata], Float[np.ndarray, "*B"]]
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval; the ends are NaN where a single run leaves nothing to resample."""
+    """An estimate and the ends of its 95 % interval; the ends are NaN where a single run leaves
+    nothing to resample."""
 
     estimate: float
     low: float
@@ -47,22 +48,31 @@ def median(strata: Strata) -> Float[np.ndarray, "*B"]:
 
 
 def iqm(strata: Strata) -> Float[np.ndarray, "*B"]:
-    """Interquartile mean: the mean of the middle half of all runs of all scenarios, floor(n / 4) dropped at either end."""
+    """Interquartile mean: the mean of the middle half of all runs of all scenarios, floor(n / 4)
+    dropped at either end."""
     pooled = np.concatenate([np.asarray(stratum, float) for stratum in strata], axis=-1)
     count = pooled.shape[-1]
     return np.sort(pooled, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
 
 
 def optimality_gap(strata: Strata, target: float = 1.0) -> Float[np.ndarray, "*B"]:
-    """How far runs stay below `target` on average; what lies above it does not make up for what lies below."""
+    """How far runs stay below `target` on average; what lies above it does not make up for what
+    lies below."""
     return target - mean([np.minimum(stratum, target) for stratum in strata])
 
 
-ESTIMATORS: dict[str, Estimator] = {"median": median, "IQM": iqm, "mean": mean, "optimality gap": optimality_gap}
+ESTIMATORS: dict[str, Estimator] = {
+    "median": median,
+    "IQM": iqm,
+    "mean": mean,
+    "optimality gap": optimality_gap,
+}
 """The aggregates, by the names under which they are published."""
 
 
-def aggregate_interval(strata: Strata, estimator: Estimator = iqm, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Interval:
+def aggregate_interval(
+    strata: Strata, estimator: Estimator = iqm, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> Interval:
     """One number for all runs of all scenarios, whose scores must share a scale."""
     strata = _checked(strata, ndim=1)
     band = aggregate_band([stratum[:, None] for stratum in strata], estimator, n_resamples, seed)
@@ -75,33 +85,51 @@ def aggregate_band(
     n_resamples: int = N_RESAMPLES_BAND,
     seed: int = 0,
 ) -> Band:
-    """The same at every point of a curve; with the interquartile mean over evaluations it is the sample-efficiency curve."""
+    """The same at every point of a curve; with the interquartile mean over evaluations it is the
+    sample-efficiency curve."""
     strata = _checked(strata, ndim=2)
     generator = np.random.default_rng(seed)
     drawn = [_draws(len(stratum), n_resamples, generator) for stratum in strata]
     points = range(strata[0].shape[1])
     # Point by point, because resamples of all points at once would fill the memory.
     estimate = np.array([estimator([stratum[:, k] for stratum in strata]) for k in points])
-    resampled = (estimator([stratum[:, k][draw] for stratum, draw in zip(strata, drawn, strict=True)]) for k in points)
+    resampled = (
+        estimator([stratum[:, k][draw] for stratum, draw in zip(strata, drawn, strict=True)])
+        for k in points
+    )
     ends = np.array([_ends(values, strata) for values in resampled])
     return Band(estimate, ends[:, 0], ends[:, 1])
 
 
 def performance_profile(
-    strata: Strata, thresholds: Float[np.ndarray, "K"], n_resamples: int = N_RESAMPLES_BAND, seed: int = 0
+    strata: Strata,
+    thresholds: Float[np.ndarray, "K"],
+    n_resamples: int = N_RESAMPLES_BAND,
+    seed: int = 0,
 ) -> Band:
     """Share of runs that score more than each threshold, every scenario having the same weight."""
-    return aggregate_band([stratum[:, None] > thresholds for stratum in _checked(strata, ndim=1)], mean, n_resamples, seed)
+    return aggregate_band(
+        [stratum[:, None] > thresholds for stratum in _checked(strata, ndim=1)],
+        mean,
+        n_resamples,
+        seed,
+    )
 
 
-def probability_of_improvement(first: Strata, second: Strata, n_resamples: int = N_RESAMPLES, seed: int = 0) -> Interval:
-    """Chance that a run of the first method beats one of the second in the same scenario, a draw counting half.
+def probability_of_improvement(
+    first: Strata, second: Strata, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> Interval:
+    """Chance that a run of the first method beats one of the second in the same scenario, a draw
+    counting half.
 
     Scenario k of one list is scenario k of the other; both methods are resampled.
     """
     first, second = _checked(first, ndim=1), _checked(second, ndim=1)
     if len(first) != len(second):
-        raise ValueError(f"{len(first)} scenarios cannot be paired with {len(second)}: give the same ones in the same order.")
+        raise ValueError(
+            f"{len(first)} scenarios cannot be paired with {len(second)}: give the same ones in "
+            "the same order."
+        )
     generator = np.random.default_rng(seed)
     chances, resampled = [], []
     for ours, theirs in zip(first, second, strict=True):
@@ -113,21 +141,30 @@ def probability_of_improvement(first: Strata, second: Strata, n_resamples: int =
     return Interval(float(np.mean(chances)), *_ends(np.mean(resampled, axis=0), [*first, *second]))
 
 
-def mean_interval(values: Float[np.ndarray, "runs"], n_resamples: int = N_RESAMPLES, seed: int = 0) -> Interval:
+def mean_interval(
+    values: Float[np.ndarray, "runs"], n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> Interval:
     """Mean over the runs of one scenario."""
     return contrast_interval([values], [1.0], n_resamples, seed)
 
 
 def contrast_interval(
-    groups: Sequence[Float[np.ndarray, "runs"]], weights: Sequence[float], n_resamples: int = N_RESAMPLES, seed: int = 0
+    groups: Sequence[Float[np.ndarray, "runs"]],
+    weights: Sequence[float],
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
 ) -> Interval:
     """sum_k weights[k] * mean(groups[k]), the runs of every group resampled independently.
 
-    Weights (1, -1) compare two methods; (1, -1, -1, 1) say how much a difference changed between two scenarios.
-    """
+    Weights (1, -1) compare two methods; (1, -1, -1, 1) say how much a difference changed between
+    two scenarios."""
     if len(groups) != len(weights):
-        raise ValueError(f"{len(groups)} groups have {len(weights)} weights: give one weight per group.")
-    return aggregate_interval(groups, lambda groups: np.tensordot(weights, _scenario_means(groups), 1), n_resamples, seed)
+        raise ValueError(
+            f"{len(groups)} groups have {len(weights)} weights: give one weight per group."
+        )
+    return aggregate_interval(
+        groups, lambda groups: np.tensordot(weights, _scenario_means(groups), 1), n_resamples, seed
+    )
 
 
 def _scenario_means(strata: Strata) -> Float[np.ndarray, "scenarios *B"]:
@@ -139,10 +176,14 @@ def _checked(strata: Sequence[np.ndarray], ndim: int) -> list[np.ndarray]:
     if not arrays or any(array.ndim != ndim or not array.size for array in arrays):
         shape = "[runs]" if ndim == 1 else "[runs, K]"
         raise ValueError(
-            f"Scores have the shapes {[array.shape for array in arrays]}: give {shape} with at least one run each."
+            f"Scores have the shapes {[array.shape for array in arrays]}: give {shape} with at "
+            "least one run each."
         )
     if len({array.shape[1:] for array in arrays}) > 1:
-        raise ValueError(f"Scores have the shapes {[array.shape for array in arrays]}: give all scenarios at the same points.")
+        raise ValueError(
+            f"Scores have the shapes {[array.shape for array in arrays]}: give all scenarios at "
+            "the same points."
+        )
     return arrays
 
 
@@ -151,12 +192,20 @@ def _draws(n_runs: int, n_resamples: int, generator: np.random.Generator) -> np.
     return generator.integers(0, n_runs, (n_resamples, n_runs))
 
 
-def _counts(n_runs: int, n_resamples: int, generator: np.random.Generator) -> Float[np.ndarray, "resamples runs"]:
+def _counts(
+    n_runs: int, n_resamples: int, generator: np.random.Generator
+) -> Float[np.ndarray, "resamples runs"]:
     """How often each run is in each resample."""
-    return (_draws(n_runs, n_resamples, generator)[..., None] == np.arange(n_runs)).sum(axis=1).astype(float)
+    return (
+        (_draws(n_runs, n_resamples, generator)[..., None] == np.arange(n_runs))
+        .sum(axis=1)
+        .astype(float)
+    )
 
 
-def _ends(resampled: Float[np.ndarray, "resamples"], strata: list[np.ndarray]) -> tuple[float, float]:
+def _ends(
+    resampled: Float[np.ndarray, "resamples"], strata: list[np.ndarray]
+) -> tuple[float, float]:
     if any(len(stratum) < 2 for stratum in strata):
         return np.nan, np.nan
     low, high = np.percentile(resampled, [2.5, 97.5])

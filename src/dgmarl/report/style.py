@@ -1,8 +1,9 @@
-"""One visual language: a method has the same colour, dash and name, a quantity the same words, in every figure and page.
+"""One visual language: a method has the same colour, dash and name, a quantity the same words, in
+every figure and page.
 
-The colour says whose rewards are credited, the dash which learner does it. Colours are Okabe and Ito's, and others chosen to be
-as far from them for people who lack a cone (a test computes it); all can be seen on light and dark paper.
-"""
+The colour says whose rewards are credited, the dash which learner does it. Colours are Okabe and
+Ito's, and others chosen to be as far from them for people who lack a cone (a test computes it); all
+can be seen on light and dark paper."""
 
 import re
 from collections.abc import Iterable
@@ -11,12 +12,21 @@ from typing import NamedTuple
 BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
 VALUES = {"iql": "#A04000", "vdn": "#447788", "qmix": "#5B3FFF", "qplex": "#FF5566"}
 CREDITS = {"local": "#E69F00", "global": "#0072B2", "dg": "#009E73"}
-GRAPHS = {"oracle": CREDITS["dg"], "learned": "#CC79A7", "learned-tuned": "#D055FF", "interventional": "#56B4E9"}
+GRAPHS = {
+    "oracle": CREDITS["dg"],
+    "learned": "#CC79A7",
+    "learned-tuned": "#D055FF",
+    "interventional": "#56B4E9",
+}
 OTHER_GRAPH = "#8B6F00"
 CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
 SOLID, DASHED, DOTTED = "", "7 3", "2 2.5"
 
-AXES = {"steps": "environment steps", "wall_s": "seconds of training", "episodes": "training episodes"}
+AXES = {
+    "steps": "environment steps",
+    "wall_s": "seconds of training",
+    "episodes": "training episodes",
+}
 METRICS = {
     "return": "team return per episode",
     "graph_density": "graph density (share of pairs)",
@@ -38,7 +48,8 @@ class Style(NamedTuple):
 
 
 def style(method: str) -> Style:
-    """Of a method by the name of its result: `ippo-local`, `mappo-dg-random0.3`, `qmix`, with an optional ` (run name)`."""
+    """Of a method by the name of its result: `ippo-local`, `mappo-dg-random0.3`, `qmix`, with an
+    optional ` (run name)`."""
     method, _, extra = method.partition(" (")
     extra = f" ({extra}" if extra else ""
     backbone, _, rest = method.partition("-")
@@ -55,7 +66,8 @@ def style(method: str) -> Style:
 
 
 def styles(methods: Iterable[str]) -> dict[str, Style]:
-    """Of all methods of one page: of two that would look the same (two runs of one method), the second gets another colour."""
+    """Of all methods of one page: of two that would look the same (two runs of one method), the
+    second gets another colour."""
     found: dict[str, Style] = {}
     for method in sorted(dict.fromkeys(methods), key=order):
         own = style(method)

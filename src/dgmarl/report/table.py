@@ -27,10 +27,11 @@ class Aggregate(NamedTuple):
 
 
 def aggregates(results: Iterable[Result]) -> list[Aggregate]:
-    """Interquartile mean of each method over scenarios and seeds, where scores share a scale (`SHARED_SCALE`).
+    """Interquartile mean of each method over scenarios and seeds, where scores share a scale
+    (`SHARED_SCALE`).
 
-    Only methods with a result in every scenario that is taken are listed: over different scenarios nothing compares.
-    """
+    Only methods with a result in every scenario that is taken are listed: over different scenarios
+    nothing compares."""
     pooled = [result for result in results if result.env.partition("/")[0] in SHARED_SCALE]
     found = []
     for benchmark in dict.fromkeys(result.benchmark for result in pooled):
@@ -38,7 +39,14 @@ def aggregates(results: Iterable[Result]) -> list[Aggregate]:
         if isinstance(together, Aggregates):
             comparable = together.comparable()
             found += [
-                Aggregate(benchmark, one, together.iqm(one), together.runs(one), min(r.budget for r in own), comparable)
+                Aggregate(
+                    benchmark,
+                    one,
+                    together.iqm(one),
+                    together.runs(one),
+                    min(r.budget for r in own),
+                    comparable,
+                )
                 for one, own in together.of_method.items()
             ]
     return found
@@ -71,12 +79,15 @@ def as_json(results: list[Result]) -> dict[str, Any]:
         }
         for result in results
     ]
-    pooled = [{**aggregate._asdict(), "iqm": _plain(aggregate.iqm)} for aggregate in aggregates(results)]
+    pooled = [
+        {**aggregate._asdict(), "iqm": _plain(aggregate.iqm)} for aggregate in aggregates(results)
+    ]
     return {"cells": cells, "aggregates": pooled}
 
 
 def interval_texts(interval: Interval) -> tuple[str, str]:
-    """Estimate and ends as text: three decimals for returns that are fractions, one for large ones."""
+    """Estimate and ends as text: three decimals for returns that are fractions, one for large
+    ones."""
     values = [value for value in interval if isfinite(value)]
     decimals = 3 if max(map(abs, values)) < 10 else 1
     estimate, low, high = (f"{value:.{decimals}f}" for value in interval)
@@ -93,9 +104,18 @@ def _final_returns(benchmark: str, results: list[Result]) -> Table:
             table.add_section()
         final, scenario = mean_interval(result.final), "" if repeated else result.scenario
         battles = () if not any(wins) else interval_texts(won) if won else ("", "")
-        table.add_row(scenario, result.method, *interval_texts(final), *battles, str(len(result.final)), f"{result.budget:,}")
+        table.add_row(
+            scenario,
+            result.method,
+            *interval_texts(final),
+            *battles,
+            str(len(result.final)),
+            f"{result.budget:,}",
+        )
     scenarios = dict.fromkeys(result.scenario for result in results)
-    of_each = ([result for result in results if result.scenario == scenario] for scenario in scenarios)
+    of_each = (
+        [result for result in results if result.scenario == scenario] for scenario in scenarios
+    )
     table.caption = None if all(map(same_budget, of_each)) else UNEQUAL
     return table
 
@@ -107,9 +127,18 @@ def _won(result: Result) -> Interval | None:
 
 
 def _over_scenarios(benchmark: str, over_all: list[Aggregate]) -> Table:
-    table = _table(f"{benchmark}: interquartile mean over scenarios and seeds", ("method",), ("IQM", "95 %", "runs", "steps"))
+    table = _table(
+        f"{benchmark}: interquartile mean over scenarios and seeds",
+        ("method",),
+        ("IQM", "95 %", "runs", "steps"),
+    )
     for aggregate in over_all:
-        table.add_row(aggregate.method, *interval_texts(aggregate.iqm), str(aggregate.runs), f"{aggregate.steps:,}")
+        table.add_row(
+            aggregate.method,
+            *interval_texts(aggregate.iqm),
+            str(aggregate.runs),
+            f"{aggregate.steps:,}",
+        )
     table.caption = None if over_all[0].comparable else UNEQUAL
     return table
 
@@ -117,7 +146,9 @@ def _over_scenarios(benchmark: str, over_all: list[Aggregate]) -> Table:
 def _table(title: str, words: Iterable[str], numbers: Iterable[str]) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left")
     for column in words:
-        table.add_column(column, overflow="fold")  # the end of a name tells variants of a method apart
+        table.add_column(
+            column, overflow="fold"
+        )  # the end of a name tells variants of a method apart
     for column in numbers:
         table.add_column(column, justify="right", no_wrap=True)
     return table

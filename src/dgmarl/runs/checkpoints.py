@@ -1,8 +1,8 @@
 """Checkpoints: one pytree each, whole or not at all, verified before use, never executed.
 
-Orbax writes the arrays; a list of checksums goes beside them before the folder gets its final name. So a crash leaves either
-the folder or a `.writing` remnant that is ignored, and a damaged folder is noticed and passed over for the one before.
-"""
+Orbax writes the arrays; a list of checksums goes beside them before the folder gets its final name.
+So a crash leaves either the folder or a `.writing` remnant that is ignored, and a damaged folder is
+noticed and passed over for the one before."""
 
 import errno
 import hashlib
@@ -30,7 +30,8 @@ _OVERHEAD = 2**16
 
 
 def save_checkpoint(folder: Path, index: int, state: Any, keep_every: int = 0) -> Path:
-    """Write `state` as checkpoint number `index`; older ones go, except the last two and every `keep_every`-th."""
+    """Write `state` as checkpoint number `index`; older ones go, except the last two and every
+    `keep_every`-th."""
     import orbax.checkpoint as ocp
 
     logging.getLogger("absl").setLevel(logging.CRITICAL)
@@ -48,7 +49,11 @@ def save_checkpoint(folder: Path, index: int, state: Any, keep_every: int = 0) -
     except (OSError, ValueError) as error:
         shutil.rmtree(writing, ignore_errors=True)
         # Orbax reports what its storage layer met as a ValueError.
-        error = error if isinstance(error, OSError) else OSError(errno.EIO, " ".join(str(error).split())[:200])
+        error = (
+            error
+            if isinstance(error, OSError)
+            else OSError(errno.EIO, " ".join(str(error).split())[:200])
+        )
         raise unwritable(final, error) from None
     for number in indices(folder)[:-KEPT]:
         if not keep_every or number % keep_every:
@@ -57,18 +62,25 @@ def save_checkpoint(folder: Path, index: int, state: Any, keep_every: int = 0) -
 
 
 def load_latest(folder: Path, template: Any) -> tuple[int, Any]:
-    """Number and state of the newest checkpoint that is whole. `template` gives structure, shapes and dtypes."""
+    """Number and state of the newest checkpoint that is whole. `template` gives structure, shapes
+    and dtypes."""
     for index in reversed(indices(folder)):
         path = folder / f"{index:08d}"
         if _intact(path):
             return index, _restore(path, template)
-        warnings.warn(f"The checkpoint {path} is damaged; going on from the one before it.", stacklevel=2)
+        warnings.warn(
+            f"The checkpoint {path} is damaged; going on from the one before it.", stacklevel=2
+        )
     raise UsageError(f"{folder} holds no whole checkpoint: start the run again in a new folder.")
 
 
 def indices(folder: Path) -> list[int]:
     """Numbers of the finished checkpoints, oldest first."""
-    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal()) if folder.is_dir() else []
+    return (
+        sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+        if folder.is_dir()
+        else []
+    )
 
 
 def _restore(path: Path, template: Any) -> Any:
@@ -83,22 +95,26 @@ def _restore(path: Path, template: Any) -> Any:
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UsageError(
-                f"The checkpoint {path} belongs to another configuration ({name} does not fit): resume its own run."
+                f"The checkpoint {path} belongs to another configuration ({name} does not fit): "
+                "resume its own run."
             )
     leaves = [
-        _to_leaf(stored[name], leaf) if name in stored else jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in _paths(template)
+        _to_leaf(stored[name], leaf) if name in stored else jnp.zeros(leaf.shape, leaf.dtype)
+        for name, leaf in _paths(template)
     ]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
 def _refuse_full_disk(folder: Path, n_bytes: int) -> None:
-    """Ask for the room first: Orbax meets a full disk in threads of its own, with pages of tracebacks."""
+    """Ask for the room first: Orbax meets a full disk in threads of its own, with pages of
+    tracebacks."""
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(bytes(n_bytes + _OVERHEAD))
 
 
 def _named_leaves(state: Any) -> dict[str, np.ndarray]:
-    """Every leaf by its path; empty arrays, which Orbax does not store, are left out and made anew."""
+    """Every leaf by its path; empty arrays, which Orbax does not store, are left out and made
+    anew."""
     return {name: np.asarray(_raw(leaf)) for name, leaf in _paths(state) if not _empty(leaf)}
 
 
@@ -122,7 +138,11 @@ def _raw_shape(leaf: Any) -> tuple[int, ...]:
 
 
 def _to_leaf(array: Any, leaf: Any) -> jax.Array:
-    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array, leaf.dtype)
+    return (
+        jax.random.wrap_key_data(jnp.asarray(array))
+        if _is_key(leaf)
+        else jnp.asarray(array, leaf.dtype)
+    )
 
 
 def _empty(leaf: Any) -> bool:
@@ -132,7 +152,10 @@ def _empty(leaf: Any) -> bool:
 def _checksums(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below the folder, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def _intact(folder: Path) -> bool:

@@ -1,4 +1,5 @@
-"""The run folder: configuration, one line per seed and evaluation, per-episode returns, timing, checkpoints.
+"""The run folder: configuration, one line per seed and evaluation, per-episode returns, timing,
+checkpoints.
 
 config.yaml      the resolved configuration, with a format version
 metrics.jsonl    one line per seed and evaluation; nothing is averaged away
@@ -24,11 +25,11 @@ import jax
 import numpy as np
 
 from dgmarl import __version__
-from dgmarl.config import build, read_yaml, write_yaml
+from dgmarl.config.presets import FORMAT_VERSION, TrainConfig
+from dgmarl.config.yaml import build, read_yaml, write_yaml
 from dgmarl.errors import UsageError
 from dgmarl.files import append_line, unwritable, write_atomic
 from dgmarl.runs.checkpoints import indices, save_checkpoint
-from dgmarl.settings import FORMAT_VERSION, TrainConfig
 
 
 class RunFolder:
@@ -41,10 +42,13 @@ class RunFolder:
     def create(self, config: TrainConfig, state: Any) -> None:
         """Begin a new run; a folder that already holds one is never overwritten.
 
-        The first state comes before the configuration, so that whatever counts as a run folder can be resumed.
-        """
+        The first state comes before the configuration, so that whatever counts as a run folder can
+        be resumed."""
         if (self.path / "config.yaml").exists() or any(indices(self.checkpoints)):
-            raise UsageError(f"{self.path} already holds a run: resume it (--resume {self.path}) or choose another folder.")
+            raise UsageError(
+                f"{self.path} already holds a run: resume it (--resume {self.path}) or choose "
+                "another folder."
+            )
         save_checkpoint(self.checkpoints, 0, state)
         write_yaml(self.path / "config.yaml", config)
 
@@ -52,19 +56,22 @@ class RunFolder:
         """The configuration that the run was started with."""
         if not (self.path / "config.yaml").is_file():
             raise UsageError(
-                f"{self.path} is not a run folder (it has no config.yaml): name the folder that `dgmarl train` wrote."
+                f"{self.path} is not a run folder (it has no config.yaml): name the folder that "
+                "`dgmarl train` wrote."
             )
         values = read_yaml(self.path / "config.yaml")
         version = values.get("format", FORMAT_VERSION)
         if isinstance(version, int) and version > FORMAT_VERSION:
             raise UsageError(
-                f"{self.path} has format {version}, newer than this dgmarl knows ({FORMAT_VERSION}): update dgmarl."
+                f"{self.path} has format {version}, newer than this dgmarl knows "
+                f"({FORMAT_VERSION}): update dgmarl."
             )
         return build(TrainConfig, values)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Refuse a second writer for as long as the block runs; the system frees the lock even after SIGKILL."""
+        """Refuse a second writer for as long as the block runs; the system frees the lock even
+        after SIGKILL."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             file = open(self.path / ".lock", "w")  # noqa: SIM115
@@ -75,7 +82,8 @@ class RunFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UsageError(
-                    f"{self.path} is being written by another process: wait for it, or choose another folder."
+                    f"{self.path} is being written by another process: wait for it, or choose "
+                    "another folder."
                 ) from None
             yield
 
@@ -87,7 +95,9 @@ class RunFolder:
         """All whole lines; a last line that a crash cut short is left out."""
         path = self.path / "metrics.jsonl"
         rows = []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+        for line in (
+            path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        ):
             with contextlib.suppress(ValueError):
                 rows.append(json.loads(line))
         return rows
@@ -110,12 +120,15 @@ class RunFolder:
                 return stored["steps"], stored["returns"]
         except (OSError, ValueError, KeyError, EOFError, BadZipFile):
             raise UsageError(
-                f"{self.path / 'returns.npz'} is missing or damaged: start the run again in a new folder."
+                f"{self.path / 'returns.npz'} is missing or damaged: start the run again in a new "
+                "folder."
             ) from None
 
     def write_timing(self, timing: dict[str, Any]) -> None:
         """Seconds, speed and memory, with the host and the code they belong to."""
-        write_atomic(self.path / "timing.json", json.dumps({**timing, **host_facts()}, indent=1) + "\n")
+        write_atomic(
+            self.path / "timing.json", json.dumps({**timing, **host_facts()}, indent=1) + "\n"
+        )
 
     def read_timing(self) -> dict[str, Any]:
         """What `write_timing` wrote last; empty if it never did."""
@@ -139,7 +152,8 @@ def host_facts() -> dict[str, Any]:
 
 
 def code_version() -> str:
-    """The version, and a hash of the source that ran: two runs with the same one ran the same code."""
+    """The version, and a hash of the source that ran: two runs with the same one ran the same
+    code."""
     digest = hashlib.sha256()
     package = Path(__file__).resolve().parents[1]
     for path in sorted(package.rglob("*.py")):

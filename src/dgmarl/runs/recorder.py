@@ -1,4 +1,5 @@
-"""What comes out of training, as it comes: kept as arrays, written to the run folder, shown to whoever watches."""
+"""What comes out of training, as it comes: kept as arrays, written to the run folder, shown to
+whoever watches."""
 
 import signal
 import threading
@@ -10,14 +11,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from dgmarl.config.presets import TrainConfig
 from dgmarl.errors import RunError
 from dgmarl.rollout import Evaluation
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder, host_facts
-from dgmarl.settings import TrainConfig
 
-ROW_FIELDS = ("seed", "evaluation", "iteration", "step", "wall_s", "return_mean", "return_std", "length_mean")
-"""What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics follow."""
+ROW_FIELDS = (
+    "seed",
+    "evaluation",
+    "iteration",
+    "step",
+    "wall_s",
+    "return_mean",
+    "return_std",
+    "length_mean",
+)
+"""What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics
+follow."""
 
 
 class Progress(NamedTuple):
@@ -50,7 +61,8 @@ class TrainResult(NamedTuple):
 
 
 class Recorder:
-    """Used as a context: holds the folder's lock, and turns Ctrl-C into a wish to stop at the next evaluation."""
+    """Used as a context: holds the folder's lock, and turns Ctrl-C into a wish to stop at the next
+    evaluation."""
 
     def __init__(
         self,
@@ -99,13 +111,17 @@ class Recorder:
         self.folder.rewind_metrics(self._n_saved)
         if self._n_saved:
             steps, returns = self.folder.read_returns()
-            self.steps, self.returns = list(steps.T[: self._n_saved]), list(returns.swapaxes(0, 1)[: self._n_saved])
+            self.steps, self.returns = (
+                list(steps.T[: self._n_saved]),
+                list(returns.swapaxes(0, 1)[: self._n_saved]),
+            )
             self.metrics = self._read_metrics()
         self.timing["train_s"] = self.folder.read_timing().get("train_s", 0.0)
         return state
 
     def _read_metrics(self) -> list[dict[str, np.ndarray]]:
-        """The metrics of earlier evaluations, from their lines; seeds that were done repeat their last ones."""
+        """The metrics of earlier evaluations, from their lines; seeds that were done repeat their
+        last ones."""
         assert self.folder is not None
         restored: list[dict[str, np.ndarray]] = []
         for row in self.folder.read_metrics():
@@ -123,8 +139,11 @@ class Recorder:
         self._lap = self._saved = time.perf_counter()
 
     def wants_more(self) -> bool:
-        """Some seed has not had its steps, and nobody pressed Ctrl-C; the first evaluation is made in any case."""
-        return not self.steps or (not self.interrupted and bool(self.steps[-1].min() < self.config.steps))
+        """Some seed has not had its steps, and nobody pressed Ctrl-C; the first evaluation is made
+        in any case."""
+        return not self.steps or (
+            not self.interrupted and bool(self.steps[-1].min() < self.config.steps)
+        )
 
     def record(self, state: Any, metrics: dict[str, Any], evaluation: Evaluation) -> None:
         """Keep, write and show one evaluation of all seeds."""
@@ -132,21 +151,29 @@ class Recorder:
         now = time.perf_counter()
         before = self.steps[-1] if self.steps else np.zeros_like(step)
         running = before < self.config.steps
-        returns = np.where(running[:, None], evaluation.returns, self.returns[-1] if self.returns else 0)
+        returns = np.where(
+            running[:, None], evaluation.returns, self.returns[-1] if self.returns else 0
+        )
         seconds, self._lap = now - self._lap, now
         self.timing["train_s"] += seconds
         # A run that an older version began has not measured everything from the start.
         earlier = {**metrics, **(self.metrics[-1] if self.metrics else {})}
         values = {name: np.where(running, value, earlier[name]) for name, value in metrics.items()}
-        self._refuse_nan({**values, "the evaluation's return": returns.mean(axis=1)}, running, before, step)
+        self._refuse_nan(
+            {**values, "the evaluation's return": returns.mean(axis=1)}, running, before, step
+        )
         self.steps.append(step)
         self.returns.append(returns)
         self.metrics.append(values)
         speed = float((step - before).sum() / seconds)
-        progress = Progress(len(self.steps) - 1, step, returns, values, speed, self.timing["train_s"])
+        progress = Progress(
+            len(self.steps) - 1, step, returns, values, speed, self.timing["train_s"]
+        )
         if self.folder:
             self.folder.append_metrics(
-                self._rows(progress, np.asarray(state.iteration), np.asarray(evaluation.lengths), running)
+                self._rows(
+                    progress, np.asarray(state.iteration), np.asarray(evaluation.lengths), running
+                )
             )
             kept_for_good = self.keep_every and len(self.steps) % self.keep_every == 0
             if kept_for_good or now - self._saved > self.checkpoint_seconds:
@@ -165,16 +192,31 @@ class Recorder:
 
     @property
     def speed(self) -> float:
-        """Environment steps per second of all seeds together, evaluations included, compilation not."""
-        return float(self.steps[-1].sum() / max(self.timing["train_s"], 1e-9)) if self.steps else 0.0
+        """Environment steps per second of all seeds together, evaluations included, compilation
+        not."""
+        return (
+            float(self.steps[-1].sum() / max(self.timing["train_s"], 1e-9)) if self.steps else 0.0
+        )
 
     def result(self, state: Any) -> TrainResult:
         """Everything as arrays."""
         unfinished = bool(self.steps[-1].min() < self.config.steps)
         timing = {**self.timing, "steps_per_s": self.speed, **host_facts()}
-        names = [name for name in self.metrics[0] if all(name in values for values in self.metrics)] if self.metrics else []
+        names = (
+            [name for name in self.metrics[0] if all(name in values for values in self.metrics)]
+            if self.metrics
+            else []
+        )
         metrics = {name: np.stack([values[name] for values in self.metrics], 1) for name in names}
-        return TrainResult(self.config, np.stack(self.steps, 1), np.stack(self.returns, 1), metrics, timing, state, unfinished)
+        return TrainResult(
+            self.config,
+            np.stack(self.steps, 1),
+            np.stack(self.returns, 1),
+            metrics,
+            timing,
+            state,
+            unfinished,
+        )
 
     def _rows(
         self, progress: Progress, iteration: np.ndarray, lengths: np.ndarray, running: np.ndarray
@@ -194,16 +236,27 @@ class Recorder:
             for k in np.flatnonzero(running)
         ]
 
-    def _refuse_nan(self, metrics: dict[str, np.ndarray], running: np.ndarray, before: np.ndarray, step: np.ndarray) -> None:
+    def _refuse_nan(
+        self,
+        metrics: dict[str, np.ndarray],
+        running: np.ndarray,
+        before: np.ndarray,
+        step: np.ndarray,
+    ) -> None:
         for name, value in metrics.items():
             bad = np.flatnonzero(running & ~np.isfinite(value))
             if len(bad):
                 k = int(bad[0])
                 saved = indices(self.folder.checkpoints) if self.folder else []
-                good = f"the last good checkpoint is number {saved[-1]}" if saved else "no checkpoint was written before"
+                good = (
+                    f"the last good checkpoint is number {saved[-1]}"
+                    if saved
+                    else "no checkpoint was written before"
+                )
                 raise RunError(
-                    f"{name} of seed {self.config.seed + k} became {value[k]} between step {before[k]} and {step[k]}; {good}. "
-                    "Try a smaller learner.learning_rate, or check the rewards."
+                    f"{name} of seed {self.config.seed + k} became {value[k]} between step "
+                    f"{before[k]} and {step[k]}; {good}. Try a smaller learner.learning_rate, or "
+                    "check the rewards."
                 )
 
     def _interrupt(self, signal_number: int, frame: object) -> None:

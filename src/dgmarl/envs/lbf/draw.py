@@ -12,7 +12,8 @@ FOOT = 26
 
 
 def draw(config: LBFConfig, state: State, graph: object = None) -> str:
-    """The board as SVG: apples and players with their levels, and an arrow from source to target per edge of `graph`."""
+    """The board as SVG: apples and players with their levels, and an arrow from source to target
+    per edge of `graph`."""
     side = config.size * CELL
     centres, radii = _player_discs(np.asarray(state.position))
     food_level = np.asarray(state.food_level)
@@ -24,12 +25,17 @@ def draw(config: LBFConfig, state: State, graph: object = None) -> str:
             for position, level in zip(np.asarray(state.food_position), food_level, strict=True)
             if level > 0
         ),
-        *(_player(agent, x, y, radii[agent], int(state.level[agent])) for agent, (x, y) in enumerate(centres)),
+        *(
+            _player(agent, x, y, radii[agent], int(state.level[agent]))
+            for agent, (x, y) in enumerate(centres)
+        ),
         *svg.dependence_arrows(graph, centres, gap=CELL * 0.36),
     ]
     left, total = int(food_level.sum()), int(state.food_total)
     caption = f"step {int(state.time)} of {config.horizon} · food value left {left} of {total}"
-    shapes.append(svg.text(MARGIN + side / 2, side + 2 * MARGIN + FOOT / 2 - 4, caption, size=13, fill="#555"))
+    shapes.append(
+        svg.text(MARGIN + side / 2, side + 2 * MARGIN + FOOT / 2 - 4, caption, size=13, fill="#555")
+    )
     label = f"Level-based foraging, {caption}"
     return svg.picture(side + 2 * MARGIN, side + 2 * MARGIN + FOOT, shapes, label)
 
@@ -40,7 +46,8 @@ def _centre(position: np.ndarray) -> tuple[float, float]:
 
 
 def _player_discs(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centres and radii. Players on one cell are smaller and stand around its centre, so that all of them show."""
+    """Centres and radii. Players on one cell are smaller and stand around its centre, so that all
+    of them show."""
     centres = np.array([_centre(place) for place in position])
     radii = np.full(len(position), CELL * 0.3)
     for agent, company in enumerate((position[:, None] == position).all(-1)):
@@ -67,13 +74,29 @@ def _board(size: int) -> list[str]:
 def _apple(x: float, y: float, level: int) -> str:
     radius = CELL * 0.33
     top = y - radius * 0.75
-    stalk = svg.line(x, top, x + radius * 0.2, top - radius * 0.5, "#6B4423", stroke_width=2, stroke_linecap="round")
+    stalk = svg.line(
+        x,
+        top,
+        x + radius * 0.2,
+        top - radius * 0.5,
+        "#6B4423",
+        stroke_width=2,
+        stroke_linecap="round",
+    )
     leaf = (
         f'<ellipse cx="{x + radius * 0.6:g}" cy="{top - radius * 0.3:g}" rx="{radius * 0.38:g}" ry="{radius * 0.18:g}" '
         f'fill="#4C9A2A" transform="rotate(-25 {x + radius * 0.6:g} {top - radius * 0.3:g})"/>'
     )
-    body = "".join(svg.circle(x + offset, y + 1, radius * 0.82, "#C62828") for offset in (-radius * 0.28, radius * 0.28))
-    return stalk + leaf + body + svg.text(x, y + 1.5, level, size=CELL * 0.4, fill="#FFFFFF", font_weight="bold")
+    body = "".join(
+        svg.circle(x + offset, y + 1, radius * 0.82, "#C62828")
+        for offset in (-radius * 0.28, radius * 0.28)
+    )
+    return (
+        stalk
+        + leaf
+        + body
+        + svg.text(x, y + 1.5, level, size=CELL * 0.4, fill="#FFFFFF", font_weight="bold")
+    )
 
 
 def _player(agent: int, x: float, y: float, radius: float, level: int) -> str:
@@ -83,7 +106,9 @@ def _player(agent: int, x: float, y: float, radius: float, level: int) -> str:
         (
             svg.circle(x, y, radius, colour, stroke="#FFFFFF", stroke_width=1.5),
             svg.text(x, y + 0.5, level, size=radius * 1.3, fill="#FFFFFF", font_weight="bold"),
-            svg.circle(x + corner, y + corner, radius * 0.45, "#FFFFFF", stroke=colour, stroke_width=1),
+            svg.circle(
+                x + corner, y + corner, radius * 0.45, "#FFFFFF", stroke=colour, stroke_width=1
+            ),
             svg.text(x + corner, y + corner + 0.3, agent, size=radius * 0.65, fill="#333"),
         )
     )

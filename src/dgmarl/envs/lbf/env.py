@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.envs.base import Environment, EnvSpec, Outcome, View
+from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 
 from . import dynamics, observe
 from .draw import draw
@@ -15,10 +15,11 @@ from .types import N_ACTIONS, LBFConfig, State
 
 
 class LevelBasedForaging(Environment[State]):
-    """Players of level 1 or 2 gather foods, some too heavy for one; version 3 of the original, rule for rule.
+    """Players of level 1 or 2 gather foods, some too heavy for one; version 3 of the original, rule
+    for rule.
 
-    The team return is the share of the food value gathered: 1 iff every food was eaten. A step draws nothing at random.
-    """
+    The team return is the share of the food value gathered: 1 iff every food was eaten. A step
+    draws nothing at random."""
 
     def __init__(self, config: LBFConfig | None = None):
         self.config = config = LBFConfig() if config is None else config
@@ -32,29 +33,35 @@ class LevelBasedForaging(Environment[State]):
             state_is_obs=True,
         )
 
-    def reset(self, key: PRNGKeyArray) -> tuple[State, View]:
+    def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:
         """Players and foods at random places, with random levels."""
         state = spawn(self.config, key)
-        return state, self._view(state)
+        return state, self._observation(state)
 
-    def step(self, key: PRNGKeyArray, state: State, action: Int[Array, "N"]) -> tuple[State, View, Outcome]:
+    def step(
+        self, key: PRNGKeyArray, state: State, action: Int[Array, "N"]
+    ) -> tuple[State, Observation, Outcome]:
         """Moves first, then loading. An action that is not valid counts as standing still."""
         if jnp.shape(action) != (self.config.n_players,):
-            raise ValueError(f"action must have shape ({self.config.n_players},), not {jnp.shape(action)}.")
-        reward, taken = dynamics.load(self.config, state, action)
+            raise ValueError(
+                f"action must have shape ({self.config.n_players},), not {jnp.shape(action)}."
+            )
+        reward, batched_index = dynamics.load(self.config, state, action)
         after = state._replace(
             position=dynamics.move(self.config, state, action),
-            food_level=jnp.where(taken, 0, state.food_level),
+            food_level=jnp.where(batched_index, 0, state.food_level),
             time=state.time + 1,
         )
-        return after, self._view(after), self._outcome(after, reward, taken)
+        return after, self._observation(after), self._outcome(after, reward, batched_index)
 
     def valid_actions(self, state: State) -> Bool[Array, "N 6"]:
-        """Which actions do something in this state; `View.avail` shows them with `mask_invalid`."""
+        """Which actions do something in this state; `Observation.action_mask` shows them with
+        `mask_invalid`."""
         return dynamics.valid_actions(self.config, state)
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
-        """Who is near enough to matter: see `observe.oracle_graph` for the rule and for the authors' other timing."""
+        """Who is near enough to matter: see `observe.oracle_graph` for the rule and for the
+        authors' other timing."""
         return observe.oracle_graph(self.config, state)
 
     def local_state(self, state: State) -> Float[Array, "N 7"]:
@@ -65,13 +72,24 @@ class LevelBasedForaging(Environment[State]):
         """The board, with an arrow from source to target for each edge of `graph`."""
         return draw(self.config, state, graph)
 
-    def _view(self, state: State) -> View:
+    def _observation(self, state: State) -> Observation:
         n_players = self.config.n_players
-        obs = observe.observe(self.config, state)
-        avail = self.valid_actions(state) if self.config.mask_invalid else jnp.ones((n_players, N_ACTIONS), bool)
-        return View(obs=obs, state=obs.reshape(-1), avail=avail, alive=jnp.ones(n_players, bool))
+        agents_view = observe.observe(self.config, state)
+        action_mask = (
+            self.valid_actions(state)
+            if self.config.mask_invalid
+            else jnp.ones((n_players, N_ACTIONS), bool)
+        )
+        return Observation(
+            agents_view=agents_view,
+            global_state=agents_view.reshape(-1),
+            action_mask=action_mask,
+            alive=jnp.ones(n_players, bool),
+        )
 
-    def _outcome(self, after: State, reward: Float[Array, "N"], taken: Bool[Array, "F"]) -> Outcome:
+    def _outcome(
+        self, after: State, reward: Float[Array, "N"], batched_index: Bool[Array, "F"]
+    ) -> Outcome:
         food_left = (after.food_level > 0).sum()
         all_eaten = food_left == 0
         time_up = after.time >= self.config.horizon
@@ -80,5 +98,5 @@ class LevelBasedForaging(Environment[State]):
             reward=reward,
             terminated=all_eaten | time_up if terminal else all_eaten,
             truncated=jnp.zeros_like(all_eaten) if terminal else time_up & ~all_eaten,
-            info={"food_left": food_left, "loads": taken.sum()},
+            info={"food_left": food_left, "loads": batched_index.sum()},
         )

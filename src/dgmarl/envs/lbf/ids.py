@@ -25,25 +25,34 @@ _BODY = re.compile(
 )
 _ORIGINAL = re.compile("(?P<custom>Custom-)?Foraging-(?P<body>.*)-v3")
 # Who pays whom, and how heavy foods are: (force_coop, winner_take_all).
-_VARIANTS = {"": (False, False), "-coop": (True, True), "-coop-shared": (True, False), "-wta": (False, True)}
+_VARIANTS = {
+    "": (False, False),
+    "-coop": (True, True),
+    "-coop-shared": (True, False),
+    "-wta": (False, True),
+}
 _PENALTY = 0.1
 
 
 def parse(text: str) -> LBFConfig:
-    """The settings behind an id, such as `10x10-3p-3f`, `2s-8x8-2p-2f-coop-shared` or `Custom-Foraging-8x8-2p-4f-coop-v3`.
+    """The settings behind an id, such as `10x10-3p-3f`, `2s-8x8-2p-2f-coop-shared` or
+    `Custom-Foraging-8x8-2p-4f-coop-v3`.
 
-    Short form: [grid-][{k}s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen]. `{k}s`: sight of k cells. `-coop`: every
-    food has the highest level and the winner takes all, as in the paper. `-coop-shared`: the original cooperative game.
-    `-wta`: the winner takes all, levels are random. `-ind`: foods of level 1. `-pen`: a failed load costs 0.1.
-    In the original form `-coop` alone does not mean winner-take-all; the prefix `Custom-` does.
-    """
+    Short form: [grid-][{k}s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen]. `{k}s`: sight
+    of k cells. `-coop`: every food has the highest level and the winner takes all, as in the paper.
+    `-coop-shared`: the original cooperative game. `-wta`: the winner takes all, levels are random.
+    `-ind`: foods of level 1. `-pen`: a failed load costs 0.1. In the original form `-coop` alone
+    does not mean winner-take-all; the prefix `Custom-` does."""
     original = _ORIGINAL.fullmatch(text)
     match = _BODY.fullmatch(original["body"] if original else text)
     if match is None or (original and match["variant"] not in (None, "-coop")):
         raise UsageError(_unknown(text))
     if match["rows"] != match["columns"]:
         given = f"{match['rows']}x{match['columns']}"
-        raise UsageError(f"lbf/{text}: the field must be square, but {given} was given; for example lbf/{PAPER_IDS[2]}.")
+        raise UsageError(
+            f"lbf/{text}: the field must be square, but {given} was given; for example "
+            f"lbf/{PAPER_IDS[2]}."
+        )
     force_coop, winner_take_all = _VARIANTS[match["variant"] or ""]
     try:
         return LBFConfig(
@@ -58,12 +67,19 @@ def parse(text: str) -> LBFConfig:
             observation="grid" if match["grid"] else "vector",
         )
     except UsageError as error:
-        raise UsageError(f"lbf/{text}: {str(error).rstrip('.')}; for example lbf/{PAPER_IDS[2]}.") from None
+        raise UsageError(
+            f"lbf/{text}: {str(error).rstrip('.')}; for example lbf/{PAPER_IDS[2]}."
+        ) from None
 
 
 def id_of(config: LBFConfig) -> str:
-    """The short id of a game. What an id cannot say (the time-out rule, the oracle's, masking, other penalties) is left out."""
-    variant = next(name for name, rule in _VARIANTS.items() if rule == (config.force_coop, config.winner_take_all))
+    """The short id of a game. What an id cannot say (the time-out rule, the oracle's, masking,
+    other penalties) is left out."""
+    variant = next(
+        name
+        for name, rule in _VARIANTS.items()
+        if rule == (config.force_coop, config.winner_take_all)
+    )
     return (
         f"{'grid-' if config.observation == 'grid' else ''}{'' if config.sees_everything else f'{config.sight}s-'}"
         f"{config.size}x{config.size}-{config.n_players}p-{config.n_foods}f{variant}"
@@ -75,8 +91,9 @@ def _unknown(text: str) -> str:
     close = difflib.get_close_matches(text, PAPER_IDS, n=1)
     advice = f"did you mean lbf/{close[0]}?" if close else f"for example lbf/{PAPER_IDS[2]}."
     return (
-        f"there is no game lbf/{text}; write lbf/SxS-Pp-Ff with size {_span(SIZES)}, players {_span(PLAYERS)} and foods "
-        f"{_span(FOODS)}, then -coop, -coop-shared or -wta, -ind, -pen as you like, or an original id Foraging-...-v3; {advice}"
+        f"there is no game lbf/{text}; write lbf/SxS-Pp-Ff with size {_span(SIZES)}, players "
+        f"{_span(PLAYERS)} and foods {_span(FOODS)}, then -coop, -coop-shared or -wta, -ind, -pen "
+        f"as you like, or an original id Foraging-...-v3; {advice}"
     )
 
 

@@ -13,12 +13,12 @@ def observe(config: LBFConfig, state: State) -> Float[Array, "N O"]:
 
 
 def _vector(config: LBFConfig, state: State) -> Float[Array, "N 3*(F+N)"]:
-    """Triples (row, column, level): visible foods in row-major order, then oneself, then visible others by index.
+    """Triples (row, column, level): visible foods in row-major order, then oneself, then visible
+    others by index.
 
-    Coordinates count from the corner of the agent's window, cut at the top and left border. Foods are seen up to `sight` cells
-    away; players in the 2 sight + 1 rows and columns from that corner, further than `sight` where the window is cut, as in
-    the original.
-    """
+    Coordinates count from the corner of the agent's window, cut at the top and left border. Foods
+    are seen up to `sight` cells away; players in the 2 sight + 1 rows and columns from that corner,
+    further than `sight` where the window is cut, as in the original."""
     n_players = config.n_players
     foods = jnp.concatenate([state.food_position, state.food_level[:, None]], axis=1)
     players = _self_first(jnp.concatenate([state.position, state.level[:, None]], axis=1))
@@ -33,7 +33,9 @@ def _vector(config: LBFConfig, state: State) -> Float[Array, "N 3*(F+N)"]:
         in_window = ((players[..., :2] >= 0) & (players[..., :2] <= 2 * config.radius)).all(-1)
         players = _packed(in_window, players)
         foods = _packed(near & (state.food_level > 0), foods - offset)
-    return jnp.concatenate([foods.astype(jnp.float32), players.astype(jnp.float32)], axis=1).reshape(n_players, -1)
+    return jnp.concatenate(
+        [foods.astype(jnp.float32), players.astype(jnp.float32)], axis=1
+    ).reshape(n_players, -1)
 
 
 def _self_first(of_player: Int[Array, "N K"]) -> Int[Array, "N N K"]:
@@ -47,18 +49,23 @@ def _self_first(of_player: Int[Array, "N K"]) -> Int[Array, "N N K"]:
 def _packed(visible: Bool[Array, "*B K"], entries: Int[Array, "*B K 3"]) -> Int[Array, "*B K 3"]:
     """The visible triples moved to the front, in order; (-1, -1, 0) behind them.
 
-    Each triple travels as one number, in which 0 stands for an empty slot, and is found by its rank: no sort, no gather.
-    """
+    Each triple travels as one number, in which 0 stands for an empty slot, and is found by its
+    rank: no sort, no gather."""
     n_slots = visible.shape[-1]
     row, column, level = entries[..., 0], entries[..., 1], entries[..., 2]
     number = (row + 1 << 9) + (column + 1 << 3) + level
-    rank = jnp.where(visible, (visible[..., None, :] & jnp.tri(n_slots, k=-1, dtype=bool)).sum(-1), n_slots)
-    moved = jnp.where(rank[..., None, :] == jnp.arange(n_slots)[:, None], number[..., None, :], 0).sum(-1)
+    rank = jnp.where(
+        visible, (visible[..., None, :] & jnp.tri(n_slots, k=-1, dtype=bool)).sum(-1), n_slots
+    )
+    moved = jnp.where(
+        rank[..., None, :] == jnp.arange(n_slots)[:, None], number[..., None, :], 0
+    ).sum(-1)
     return jnp.stack([(moved >> 9) - 1, (moved >> 3 & 63) - 1, moved & 7], axis=-1)
 
 
 def _grid(config: LBFConfig, state: State) -> Float[Array, "N 3*W*W"]:
-    """Three layers of (2 sight + 1)^2 cells centred on the agent: player levels, food levels, and 1 where one could stand.
+    """Three layers of (2 sight + 1)^2 cells centred on the agent: player levels, food levels, and 1
+    where one could stand.
 
     Of several players on one cell the last shows, as in the original.
     """
@@ -73,20 +80,26 @@ def _grid(config: LBFConfig, state: State) -> Float[Array, "N 3*W*W"]:
     return layers.reshape(config.n_players, config.obs_size)
 
 
-def _layer(config: LBFConfig, state: State, position: Int[Array, "K 2"], value: Int[Array, "K"]) -> Float[Array, "N W W"]:
-    """Values at their cells in each agent's window: a product of one-hot rows and one-hot columns, no scatter."""
+def _layer(
+    config: LBFConfig, state: State, position: Int[Array, "K 2"], value: Int[Array, "K"]
+) -> Float[Array, "N W W"]:
+    """Values at their cells in each agent's window: a product of one-hot rows and one-hot columns,
+    no scatter."""
     offset = position - state.position[:, None] + config.radius
     one_hot = (offset[..., None] == jnp.arange(2 * config.radius + 1)).astype(jnp.float32)
-    return jnp.einsum("k,nkr,nkc->nrc", value.astype(jnp.float32), one_hot[:, :, 0], one_hot[:, :, 1])
+    return jnp.einsum(
+        "k,nkr,nkc->nrc", value.astype(jnp.float32), one_hot[:, :, 0], one_hot[:, :, 1]
+    )
 
 
 def oracle_graph(config: LBFConfig, state: State) -> Bool[Array, "N N"]:
-    """Row j points to itself and to the closest others, at most `oracle_neighbours` of them, within `oracle_distance` (L1).
+    """Row j points to itself and to the closest others, at most `oracle_neighbours` of them, within
+    `oracle_distance` (L1).
 
-    Ties go to the lower index; the row-wise choice makes it asymmetric in general. Two players can clash in this step, or
-    stand at one food, only within distance 2. The paper's text has distance 2 at s_t. The authors' code
-    has distance 3 and stores the graph of s_{t+1} at t: set `oracle_distance=3` and call this on the state after the step.
-    """
+    Ties go to the lower index; the row-wise choice makes it asymmetric in general. Two players can
+    clash in this step, or stand at one food, only within distance 2. The paper's text has distance
+    2 at s_t. The authors' code has distance 3 and stores the graph of s_{t+1} at t: set
+    `oracle_distance=3` and call this on the state after the step."""
     n_players = config.n_players
     distance = jnp.abs(state.position[:, None] - state.position).sum(-1)
     index, myself = jnp.arange(n_players), jnp.eye(n_players, dtype=bool)
@@ -96,13 +109,16 @@ def oracle_graph(config: LBFConfig, state: State) -> Bool[Array, "N N"]:
 
 
 def local_state(state: State) -> Float[Array, "N 7"]:
-    """Agent i's own state: position, level, and the level of the food to the north, south, west and east (0: none).
+    """Agent i's own state: position, level, and the level of the food to the north, south, west and
+    east (0: none).
 
-    This is what i can act on, and nothing of the others, though with full sight i observes them. So changing j's action alone
-    changes i's next local state iff j gets in i's way or takes a food that i then stands at. That needs an L1
-    distance of at most 2, or 3 where i walks up to a food that j loads from another side.
-    """
+    This is what i can act on, and nothing of the others, though with full sight i observes them. So
+    changing j's action alone changes i's next local state iff j gets in i's way or takes a food
+    that i then stands at. That needs an L1 distance of at most 2, or 3 where i walks up to a food
+    that j loads from another side."""
     beside = state.position[:, None] + jnp.array(MOVES)
     matches = (beside[:, :, None] == state.food_position).all(-1)
     within_reach = jnp.where(matches, state.food_level, 0).sum(-1)
-    return jnp.concatenate([state.position, state.level[:, None], within_reach], axis=1).astype(jnp.float32)
+    return jnp.concatenate([state.position, state.level[:, None], within_reach], axis=1).astype(
+        jnp.float32
+    )

@@ -1,11 +1,11 @@
 """First states, drawn from the law of the original without its rejection loops.
 
-The original proposes uniform cells until one is allowed, which is a uniform draw from the allowed cells. The cells allowed for
-foods are kept as one bit mask per row, so that counting and removing them costs O(size), not O(size^2): rollouts draw resets
-all the time. Two deliberate deviations: the original's players avoid the cells where later players stood at the end of the
-previous episode (a leak between episodes), and it gives up placing foods after 1000 proposals in total even if a free cell
-remains (probability below 1e-45 on the paper's fields).
-"""
+The original proposes uniform cells until one is allowed, which is a uniform draw from the allowed
+cells. The cells allowed for foods are kept as one bit mask per row, so that counting and removing
+them costs O(size), not O(size^2): rollouts draw resets all the time. Two deliberate deviations: the
+original's players avoid the cells where later players stood at the end of the previous episode (a
+leak between episodes), and it gives up placing foods after 1000 proposals in total even if a free
+cell remains (probability below 1e-45 on the paper's fields)."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,8 @@ from .types import LBFConfig, State
 
 
 def spawn(config: LBFConfig, key: PRNGKeyArray) -> State:
-    """Players on distinct cells anywhere, then foods off the border, on free cells, pairwise at L1 distance of at least 3."""
+    """Players on distinct cells anywhere, then foods off the border, on free cells, pairwise at L1
+    distance of at least 3."""
     size, n_players, n_foods = config.size, config.n_players, config.n_foods
     words = jax.random.bits(key, (1 + n_players + 2 * n_foods,), jnp.uint32)
     player_words, place_words, level_words = jnp.split(words[1:], (n_players, n_players + n_foods))
@@ -36,15 +37,19 @@ def spawn(config: LBFConfig, key: PRNGKeyArray) -> State:
 
 
 def highest_food_level(config: LBFConfig, level: Int[Array, "N"]) -> Int[Array, ""]:
-    """M: the summed levels of the three weakest players, of the two weakest under winner-take-all; or the fixed one."""
+    """M: the summed levels of the three weakest players, of the two weakest under winner-take-all;
+    or the fixed one."""
     if config.max_food_level is not None:
         return jnp.int32(config.max_food_level)
     weakest = min(config.n_players, 2 if config.winner_take_all else 3)
-    # Levels are 1 or 2: each player of level 1 among the weakest takes one off the most they could have.
+    # Levels are 1 or 2: each player of level 1 among the weakest takes one off the most they could
+    # have.
     return 2 * weakest - jnp.minimum((level == 1).sum(), weakest)
 
 
-def _food_levels(config: LBFConfig, level: Int[Array, "N"], words: UInt32[Array, "F"]) -> Int[Array, "F"]:
+def _food_levels(
+    config: LBFConfig, level: Int[Array, "N"], words: UInt32[Array, "F"]
+) -> Int[Array, "F"]:
     highest = highest_food_level(config, level)
     if config.force_coop:
         return jnp.full(config.n_foods, highest)
@@ -52,7 +57,8 @@ def _food_levels(config: LBFConfig, level: Int[Array, "N"], words: UInt32[Array,
 
 
 def _below(word: UInt32[Array, "*K"], bound: int | Int[Array, ""]) -> Int[Array, "*K"]:
-    """floor(word * bound / 2^32): uniform on 0..bound-1 to one part in 2^32 / bound, for bounds under 2^16."""
+    """floor(word * bound / 2^32): uniform on 0..bound-1 to one part in 2^32 / bound, for bounds
+    under 2^16."""
     bound = jnp.asarray(bound, jnp.uint32)
     return (((word >> 16) * bound + ((word & 0xFFFF) * bound >> 16)) >> 16).astype(jnp.int32)
 
@@ -60,8 +66,8 @@ def _below(word: UInt32[Array, "*K"], bound: int | Int[Array, ""]) -> Int[Array,
 def _distinct(words: UInt32[Array, "K"], bound: int) -> Int[Array, "K"]:
     """The first K numbers of a uniform random order of 0..bound-1.
 
-    A Fisher-Yates shuffle that remembers only its swaps, so that it needs neither an array of that length nor a scatter.
-    """
+    A Fisher-Yates shuffle that remembers only its swaps, so that it needs neither an array of that
+    length nor a scatter."""
     swaps: list[tuple[Array, Array]] = []
 
     def number_at(place: Array) -> Array:
@@ -79,21 +85,33 @@ def _distinct(words: UInt32[Array, "K"], bound: int) -> Int[Array, "K"]:
 
 
 def _food_cells(words: UInt32[Array, "F"], player: Int[Array, "N"], size: int) -> Int[Array, "F"]:
-    """Cells of the foods in row-major order; those without a place come last, with numbers past the board's cells."""
+    """Cells of the foods in row-major order; those without a place come last, with numbers past the
+    board's cells."""
     row = jnp.arange(size)
-    inside = jnp.where((row > 0) & (row < size - 1), jnp.uint32((1 << (size - 1)) - 2), jnp.uint32(0))
+    inside = jnp.where(
+        (row > 0) & (row < size - 1), jnp.uint32((1 << (size - 1)) - 2), jnp.uint32(0)
+    )
     # Players stand on distinct cells, so adding their bits is the union.
-    taken = jnp.where(row[:, None] == player // size, jnp.uint32(1) << (player % size).astype(jnp.uint32), jnp.uint32(0)).sum(1)
-    free, cells = inside & ~taken, []
+    batched_index = jnp.where(
+        row[:, None] == player // size,
+        jnp.uint32(1) << (player % size).astype(jnp.uint32),
+        jnp.uint32(0),
+    ).sum(1)
+    free, cells = inside & ~batched_index, []
     for index in range(len(words)):
         food_row, food_column = _uniform_cell(words[index], free)
-        cells.append(jnp.where((free > 0).any(), food_row * size + food_column, size * size + index))
+        cells.append(
+            jnp.where((free > 0).any(), food_row * size + food_column, size * size + index)
+        )
         free &= ~_too_close(food_row, food_column, size)
     return _sorted(jnp.stack(cells))
 
 
-def _uniform_cell(word: UInt32[Array, ""], free: UInt32[Array, "S"]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Row and column of a uniform set bit: skip full rows, then the bits before it; anything if there is none."""
+def _uniform_cell(
+    word: UInt32[Array, ""], free: UInt32[Array, "S"]
+) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """Row and column of a uniform set bit: skip full rows, then the bits before it; anything if
+    there is none."""
     size = free.shape[0]
     count = lax.population_count(free).astype(jnp.int32)
     up_to = jnp.cumsum(count)
@@ -102,7 +120,9 @@ def _uniform_cell(word: UInt32[Array, ""], free: UInt32[Array, "S"]) -> tuple[In
     row = skipped.sum()
     nth -= jnp.where(skipped, count, 0).sum()
     bits = jnp.where(jnp.arange(size) == row, free, 0).sum(dtype=jnp.uint32)
-    up_to_column = lax.population_count(bits & ((jnp.uint32(2) << jnp.arange(size, dtype=jnp.uint32)) - 1))
+    up_to_column = lax.population_count(
+        bits & ((jnp.uint32(2) << jnp.arange(size, dtype=jnp.uint32)) - 1)
+    )
     return row, (up_to_column.astype(jnp.int32) <= nth).sum()
 
 
@@ -116,7 +136,8 @@ def _too_close(row: Int[Array, ""], column: Int[Array, ""], size: int) -> UInt32
 
 
 def _sorted(numbers: Int[Array, "F"]) -> Int[Array, "F"]:
-    """Distinct numbers in ascending order, by comparing all pairs: faster than a sort for so few."""
+    """Distinct numbers in ascending order, by comparing all pairs: faster than a sort for so
+    few."""
     rank = (numbers[:, None] > numbers).sum(1)
     return jnp.where(rank == jnp.arange(len(numbers))[:, None], numbers, 0).sum(1)
 

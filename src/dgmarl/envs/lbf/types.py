@@ -22,7 +22,8 @@ class State(NamedTuple):
     level: Int[Array, "N"]
     """Strength of each player, 1 or 2, constant in an episode."""
     food_position: Int[Array, "F 2"]
-    """Where the foods lie, in row-major order, constant in an episode; a food that found no place lies off the board."""
+    """Where the foods lie, in row-major order, constant in an episode; a food that found no place
+    lies off the board."""
     food_level: Int[Array, "F"]
     """Level of each food; 0 once it is eaten, or if it found no place."""
     food_total: Int[Array, ""]
@@ -33,7 +34,8 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class LBFConfig:
-    """The settings of a game; the defaults are those of the paper. Ids (`ids.py`) name the usual combinations."""
+    """The settings of a game; the defaults are those of the paper. Ids (`ids.py`) name the usual
+    combinations."""
 
     size: int = 10
     """Rows and columns of the square field, 5 to 30."""
@@ -44,7 +46,8 @@ class LBFConfig:
     force_coop: bool = False
     """Every food has the highest level, instead of a random one up to it."""
     winner_take_all: bool = False
-    """The strongest loader takes the whole reward, and the two (not three) weakest players set the highest food level."""
+    """The strongest loader takes the whole reward, and the two (not three) weakest players set the
+    highest food level."""
     sight: int | None = None
     """How many cells away, per axis, an agent sees; None: everything."""
     penalty: float = 0.0
@@ -54,13 +57,16 @@ class LBFConfig:
     observation: Literal["vector", "grid"] = "vector"
     """A list of foods and players, or three layers of cells around the agent."""
     mask_invalid: bool = False
-    """`View.avail` shows only actions that do something; False: all six, as in the paper."""
+    """`Observation.action_mask` shows only actions that do something; False: all six, as in the
+    paper."""
     timeout: Literal["terminal", "truncate"] = "terminal"
-    """What the last step of the horizon is: the end of the task (paper: no bootstrapping), or a time-out."""
+    """What the last step of the horizon is: the end of the task (paper: no bootstrapping), or a
+    time-out."""
     horizon: int = 50
     """Steps after which an episode ends."""
     oracle_distance: int = 2
-    """Largest L1 distance of an oracle edge; 2: the paper's text, 3: the authors' code (read by them after the step)."""
+    """Largest L1 distance of an oracle edge; 2: the paper's text, 3: the authors' code (read by
+    them after the step)."""
     oracle_neighbours: int = 2
     """How many other agents, the closest, a row of the oracle graph keeps."""
 
@@ -71,8 +77,11 @@ class LBFConfig:
         _within("number of foods", self.n_foods, FOODS)
         if self.n_foods > most_foods(self.size):
             raise UsageError(
-                f"at most {most_foods(self.size)} foods, three steps apart and off the border, fit on "
-                f"{self.size}x{self.size}, but {self.n_foods} were asked for; take fewer foods or a larger field."
+                (
+                    f"at most {most_foods(self.size)} foods, three steps apart and off the border, "
+                    f"fit on {self.size}x{self.size}, but {self.n_foods} were asked for; take "
+                    "fewer foods or a larger field."
+                )
             )
         if self.sight is not None:
             _within("sight", self.sight, range(1, self.size + 1))
@@ -106,12 +115,13 @@ class LBFConfig:
 
 @cache
 def most_foods(size: int) -> int:
-    """How many foods at pairwise L1 distance of at least 3 the inside of a field can hold, up to `FOODS.stop - 1`.
+    """How many foods at pairwise L1 distance of at least 3 the inside of a field can hold, up to
+    `FOODS.stop - 1`.
 
-    Exact for small fields, row by row: foods of one row are three columns apart, of neighbouring rows two, of rows two apart
-    not in one column. From 11x11 on the inside holds a 9x9 square, in which (row + 2 column) mod 5 = 0 marks at least 16.
-    Players never take the last place: all 16 fit on the border of the smallest field.
-    """
+    Exact for small fields, row by row: foods of one row are three columns apart, of neighbouring
+    rows two, of rows two apart not in one column. From 11x11 on the inside holds a 9x9 square, in
+    which (row + 2 column) mod 5 = 0 marks at least 16. Players never take the last place: all 16
+    fit on the border of the smallest field."""
     limit, inside = FOODS.stop - 1, size - 2
     if inside >= 9:
         return limit
@@ -129,7 +139,9 @@ def most_foods(size: int) -> int:
 
 def _within(what: str, given: int, allowed: range) -> None:
     if given not in allowed:
-        raise UsageError(f"the {what} must be from {allowed.start} to {allowed.stop - 1}, but {given} was given.")
+        raise UsageError(
+            f"the {what} must be from {allowed.start} to {allowed.stop - 1}, but {given} was given."
+        )
 
 
 def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.envs.base import Environment, EnvSpec, Outcome, View
+from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 from dgmarl.envs.svg import agent_colour, circle, dependence_arrows, picture, rect, text
 from dgmarl.errors import UsageError
 
@@ -33,26 +33,30 @@ class MatrixGame(Environment[MatrixState]):
         n_situations, n_actions, _ = self.payoff.shape
         self.spec = EnvSpec(f"matrix/{name}", 2, n_actions, n_situations, n_situations, horizon)
 
-    def reset(self, key: PRNGKeyArray) -> tuple[MatrixState, View]:
+    def reset(self, key: PRNGKeyArray) -> tuple[MatrixState, Observation]:
         """Always situation 0: nothing is random here."""
         state = MatrixState(jnp.int32(0), jnp.full(2, -1, jnp.int32), jnp.int32(0))
-        return state, self._view(state)
+        return state, self._observation(state)
 
-    def step(self, key: PRNGKeyArray, state: MatrixState, action: Int[Array, "2"]) -> tuple[MatrixState, View, Outcome]:
+    def step(
+        self, key: PRNGKeyArray, state: MatrixState, action: Int[Array, "2"]
+    ) -> tuple[MatrixState, Observation, Outcome]:
         """Pay what the matrix says, half to each, and go on to the next situation."""
         cell = (state.situation, action[0], action[1])
         payoff, following = jnp.asarray(self.payoff)[cell], jnp.asarray(self.follow)[cell]
         over = following == OVER
-        state = MatrixState(jnp.where(over, state.situation, following), action.astype(jnp.int32), state.time + 1)
+        state = MatrixState(
+            jnp.where(over, state.situation, following), action.astype(jnp.int32), state.time + 1
+        )
         outcome = Outcome(jnp.full(2, payoff / 2), over, jnp.bool_(False), {"payoff": payoff})
-        return state, self._view(state), outcome
+        return state, self._observation(state), outcome
 
-    def _view(self, state: MatrixState) -> View:
+    def _observation(self, state: MatrixState) -> Observation:
         seen = (jnp.arange(self.spec.state_size) == state.situation).astype(jnp.float32)
-        return View(
-            obs=jnp.broadcast_to(seen, (2, self.spec.obs_size)),
-            state=seen,
-            avail=jnp.ones((2, self.spec.n_actions), bool),
+        return Observation(
+            agents_view=jnp.broadcast_to(seen, (2, self.spec.obs_size)),
+            global_state=seen,
+            action_mask=jnp.ones((2, self.spec.n_actions), bool),
             alive=jnp.ones(2, bool),
         )
 
@@ -70,17 +74,20 @@ class MatrixGame(Environment[MatrixState]):
 
 
 def climbing() -> MatrixGame:
-    """The climbing game: the best joint action (0, 0) is ringed by penalties; a safe (2, 2) lures away from it."""
+    """The climbing game: the best joint action (0, 0) is ringed by penalties; a safe (2, 2) lures
+    away from it."""
     return _one_shot("climbing", np.array([[11, -30, 0], [-30, 7, 6], [0, 0, 5]]))
 
 
 def penalty(k: float) -> MatrixGame:
-    """The penalty game: two optima at (0, 2) and (2, 0), and -k for those who guess different ones."""
+    """The penalty game: two optima at (0, 2) and (2, 0), and -k for those who guess different
+    ones."""
     return _one_shot(f"penalty-{k:g}", np.array([[-k, 0, 10], [0, 2, 0], [10, 0, -k]]))
 
 
 def two_step() -> MatrixGame:
-    """Agent 0 chooses between a safe game that pays 7 and a risky one that pays 8 to those who both play 1."""
+    """Agent 0 chooses between a safe game that pays 7 and a risky one that pays 8 to those who both
+    play 1."""
     payoff = np.array([[[0, 0], [0, 0]], [[7, 7], [7, 7]], [[0, 1], [1, 8]]])
     follow = np.array([[[1, 1], [2, 2]], np.full((2, 2), OVER), np.full((2, 2), OVER)])
     return MatrixGame("two-step", payoff, follow, horizon=2)
@@ -96,7 +103,8 @@ def parse_matrix_game(text_: str) -> MatrixGame:
     if match:
         return penalty(float(match[1]))
     raise UsageError(
-        f"matrix/{text_} is not a known game: choose matrix/climbing, matrix/two-step or matrix/penalty-K, K >= 0."
+        f"matrix/{text_} is not a known game: choose matrix/climbing, matrix/two-step or "
+        "matrix/penalty-K, K >= 0."
     )
 
 
@@ -114,7 +122,14 @@ def _draw(game: MatrixGame, state: MatrixState, graph: object) -> str:
         for b in range(size):
             fill = "#ffe9a8" if (a, b) == (row, column) else "#fff"
             shapes.append(rect(cell * (b + 1), cell * (a + 1), cell, cell, fill, stroke="#bbb"))
-            shapes.append(text(cell * (b + 1.5), cell * (a + 1.5), f"{game.payoff[situation, a, b]:g}", 24))
-    shapes += [circle(cell * 0.25, cell * 0.65, 8, agent_colour(0)), circle(cell * 0.65, cell * 0.25, 8, agent_colour(1))]
+            shapes.append(
+                text(cell * (b + 1.5), cell * (a + 1.5), f"{game.payoff[situation, a, b]:g}", 24)
+            )
+    shapes += [
+        circle(cell * 0.25, cell * 0.65, 8, agent_colour(0)),
+        circle(cell * 0.65, cell * 0.25, 8, agent_colour(1)),
+    ]
     shapes += dependence_arrows(graph, np.array([[0.25, 0.65], [0.65, 0.25]]) * cell, 10)
-    return picture(cell * (size + 1), cell * (size + 1), shapes, f"{game.spec.name}, situation {situation}")
+    return picture(
+        cell * (size + 1), cell * (size + 1), shapes, f"{game.spec.name}, situation {situation}"
+    )

@@ -1,8 +1,8 @@
 """Collision avoidance: from the velocities units would like to those they take.
 
-Only units that want to move and have something in their way need more than their wish. They are queued over all battles and
-served some lanes at a time, so the dear part costs what it must. Arrays outside the queue are `[U, B]`, in it `[..., L]`.
-"""
+Only units that want to move and have something in their way need more than their wish. They are
+queued over all battles and served some lanes at a time, so the dear part costs what it must. Arrays
+outside the queue are `[U, B]`, in it `[..., L]`."""
 
 from functools import partial
 
@@ -23,7 +23,8 @@ from .types import State
 # What a unit keeps clear of at most: 7 others and 6 walls were the most ever met in the original.
 MOST_NEIGHBOURS = 10
 MOST_WALLS = 8
-# How many units are served at once: as many as the caches of a CPU core hold, on an accelerator all of them.
+# How many units are served at once: as many as the caches of a CPU core hold, on an accelerator all
+# of them.
 LANES = 1024
 
 
@@ -37,12 +38,17 @@ def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Flo
     free = choose(moves, within_speed(wish, speed), Vector(0.0, 0.0))
     flat = jax.tree.map(lambda part: part.reshape(-1), free)
     n_lanes = n_units * n_battles if launch_bound() else LANES
-    taken = serve_queue(queued.reshape(-1), n_lanes, partial(_serve, roster, state, wish), flat)
-    return jnp.stack([part.reshape(n_units, n_battles) for part in (taken.x, taken.y)], axis=1)
+    batched_index = serve_queue(
+        queued.reshape(-1), n_lanes, partial(_serve, roster, state, wish), flat
+    )
+    return jnp.stack(
+        [part.reshape(n_units, n_battles) for part in (batched_index.x, batched_index.y)], axis=1
+    )
 
 
 def _sight(roster: Roster) -> np.ndarray:
-    """Squared distance below which others are noticed: so short that equal discs do so only when they overlap."""
+    """Squared distance below which others are noticed: so short that equal discs do so only when
+    they overlap."""
     return (roster.radius + roster.largest_radius) ** 2
 
 
@@ -56,7 +62,10 @@ def _has_neighbours(roster: Roster, state: State) -> Bool[Array, "U B"]:
 
 def _near_walls(roster: Roster, state: State) -> Bool[Array, "U B"]:
     some_near = jnp.asarray((roster.walls_near_cells >= 0).any(1))
-    return some_near[cell_of(Vector(state.position[:, 0], state.position[:, 1]))] & ~roster.is_air[:, None]
+    return (
+        some_near[cell_of(Vector(state.position[:, 0], state.position[:, 1]))]
+        & ~roster.is_air[:, None]
+    )
 
 
 def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) -> Vector:
@@ -66,7 +75,8 @@ def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) ->
 
     def body(unit: Int[Array, "*K L"]) -> Body:
         position, velocity = (
-            Vector(values[unit, 0, battle], values[unit, 1, battle]) for values in (state.position, state.velocity)
+            Vector(values[unit, 0, battle], values[unit, 1, battle])
+            for values in (state.position, state.velocity)
         )
         return Body(position, velocity, jnp.asarray(roster.radius)[unit])
 
@@ -80,7 +90,9 @@ def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) ->
     lines = no_lines(n_walls + n_others, len(lane))
     moves = (own_wish.x != 0) | (own_wish.y != 0)
     minds_walls = moves & ~jnp.asarray(roster.is_air)[unit]
-    lines = wall_lines(roster.walls, roster.walls_near_cells, lines, n_walls, me, speed, minds_walls)
+    lines = wall_lines(
+        roster.walls, roster.walls_near_cells, lines, n_walls, me, speed, minds_walls
+    )
 
     def line_to(who: Int[Array, "*K L"], squared: Float[Array, "*K L"]) -> Lines:
         stands = (wish.x[who, battle] == 0) & (wish.y[who, battle] == 0)
@@ -92,11 +104,18 @@ def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) ->
     return solve(lines, n_walls, own_wish, speed)
 
 
-def _neighbours(roster: Roster, state: State, me: Body, unit: Int[Array, "L"], battle: Int[Array, "L"]) -> Float[Array, "U L"]:
+def _neighbours(
+    roster: Roster, state: State, me: Body, unit: Int[Array, "L"], battle: Int[Array, "L"]
+) -> Float[Array, "U L"]:
     """Squared distance to every unit that lane's unit notices, infinite to the others."""
     x, y = state.position[:, 0][:, battle], state.position[:, 1][:, battle]
     squared = (x - me.position.x) ** 2 + (y - me.position.y) ** 2
     same_plane = roster.is_air[:, None] == jnp.asarray(roster.is_air)[unit]
     is_me = jnp.arange(roster.n_units)[:, None] == unit
-    near = (squared < jnp.asarray(_sight(roster))[unit]) & same_plane & ~is_me & state.in_play[:, battle]
+    near = (
+        (squared < jnp.asarray(_sight(roster))[unit])
+        & same_plane
+        & ~is_me
+        & state.in_play[:, battle]
+    )
     return jnp.where(near, squared, jnp.inf)

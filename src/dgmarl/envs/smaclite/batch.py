@@ -1,10 +1,10 @@
 """Many battles at once in one program, however they were vmapped.
 
-Inside a tick arrays carry the battles as their *last* axis, `[U, B]`: neighbours in memory then do the same arithmetic, on a
-CPU's vector units as on a GPU, and units of all battles can be put into one queue for the few that need dear work. An ordinary
-`vmap` would not let us: it runs every loop as long as the slowest lane, on all lanes. `over_battles` therefore takes the vmap
-rule into its own hands: nested vmapped axes are merged into the one batch axis that the function already has.
-"""
+Inside a tick arrays carry the battles as their *last* axis, `[U, B]`: neighbours in memory then do
+the same arithmetic, on a CPU's vector units as on a GPU, and units of all battles can be put into
+one queue for the few that need dear work. An ordinary `vmap` would not let us: it runs every loop
+as long as the slowest lane, on all lanes. `over_battles` therefore takes the vmap rule into its own
+hands: nested vmapped axes are merged into the one batch axis that the function already has."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,8 @@ from jaxtyping import Array, Int
 
 
 def over_battles(function: Callable[..., Any]) -> Callable[..., Any]:
-    """From a function of arrays with the battles last to one of single battles, to be vmapped any number of times."""
+    """From a function of arrays with the battles last to one of single battles, to be vmapped any
+    number of times."""
 
     @custom_vmap
     def batched(*arguments: Any) -> Any:  # battles first, as vmap has them
@@ -43,16 +44,22 @@ def over_battles(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def pick(values: Array, index: Int[Array, "K B"]) -> Array:
-    """`values[index[k, b], ..., b]`: what unit `index[k, b]` of battle b has. An index of -1 gives anything."""
+    """`values[index[k, b], ..., b]`: what unit `index[k, b]` of battle b has. An index of -1 gives
+    anything."""
     index = jnp.maximum(index, 0)
     index = index.reshape(index.shape[0], *(1,) * (values.ndim - index.ndim), index.shape[-1])
-    return jnp.take_along_axis(values, jnp.broadcast_to(index, (index.shape[0], *values.shape[1:])), axis=0)
+    return jnp.take_along_axis(
+        values, jnp.broadcast_to(index, (index.shape[0], *values.shape[1:])), axis=0
+    )
 
 
 def first_least(values: Array, axis: int) -> tuple[Array, Array]:
-    """Least value along an axis and the first place that holds it: two plain reductions, faster than an argmin on a CPU."""
+    """Least value along an axis and the first place that holds it: two plain reductions, faster
+    than an argmin on a CPU."""
     least = values.min(axis)
     shape = [1] * values.ndim
     shape[axis] = -1
     places = jnp.arange(values.shape[axis]).reshape(shape)
-    return least, jnp.where(values == jnp.expand_dims(least, axis), places, values.shape[axis]).min(axis)
+    return least, jnp.where(values == jnp.expand_dims(least, axis), places, values.shape[axis]).min(
+        axis
+    )

@@ -1,9 +1,8 @@
 """The second half of a tick: units move and fire one after the other, in a random order.
 
-Only firing makes the order matter, and few units fire in one tick. So the loop goes over firing units, each battle's in its
-own order; what everybody else does at their turn (timers, growing back) is caught up with before the next shot, and at the end.
-Arrays carry the battles last, `[U, B]`.
-"""
+Only firing makes the order matter, and few units fire in one tick. So the loop goes over firing
+units, each battle's in its own order; what everybody else does at their turn (timers, growing back)
+is caught up with before the next shot, and at the end. Arrays carry the battles last, `[U, B]`."""
 
 from typing import NamedTuple
 
@@ -45,9 +44,15 @@ class Fight(NamedTuple):
 
 
 def take_turns(
-    roster: Roster, state: State, intent: Intent, velocity: Float[Array, "U 2 B"], turn: Int[Array, "U B"], revive: bool
+    roster: Roster,
+    state: State,
+    intent: Intent,
+    velocity: Float[Array, "U 2 B"],
+    turn: Int[Array, "U B"],
+    revive: bool,
 ) -> tuple[State, Float[Array, "U B"]]:
-    """The state after all turns, and what each unit earned. `turn`: distinct numbers, the lowest goes first."""
+    """The state after all turns, and what each unit earned. `turn`: distinct numbers, the lowest
+    goes first."""
     moved = state.position + velocity * TICK
     cooldown = jnp.maximum(0.0, state.cooldown - TICK)
     executes = state.in_play & intent.attacking & (intent.aim != NOBODY)
@@ -55,7 +60,8 @@ def take_turns(
         hp=state.hp,
         shield=state.shield,
         shield_cooldown=state.shield_cooldown,
-        # Only its own turn changes a unit's energy, so growth can come first; a lost turn takes it back below.
+        # Only its own turn changes a unit's energy, so growth can come first; a lost turn takes it
+        # back below.
         energy=jnp.minimum(roster.max_energy[:, None], state.energy + ENERGY_GROWTH),
         heal_reserve=state.heal_reserve,
         target=intent.target,
@@ -73,7 +79,9 @@ def take_turns(
         fight = fight._replace(pending=jnp.where(actor, NEVER, fight.pending))
         victims = _victims(roster, state, moved, fight, intent.aim, fires)
         if roster.is_healer.any():
-            fight = _heal(roster, state.target, fight, intent.aim, fires & roster.is_healer[:, None], revive)
+            fight = _heal(
+                roster, state.target, fight, intent.aim, fires & roster.is_healer[:, None], revive
+            )
         return _hit(roster, fight, victims, fires)
 
     fight = lax.while_loop(lambda fight: (fight.pending < NEVER).any(), next_shot, fight)
@@ -87,7 +95,9 @@ def take_turns(
         shield=fight.shield,
         energy=jnp.where(acted, fight.energy, state.energy),
         heal_reserve=fight.heal_reserve,
-        cooldown=jnp.where(fired, roster.max_cooldown[:, None], jnp.where(acted, cooldown, state.cooldown)),
+        cooldown=jnp.where(
+            fired, roster.max_cooldown[:, None], jnp.where(acted, cooldown, state.cooldown)
+        ),
         shield_cooldown=fight.shield_cooldown,
         target=fight.target,
         attacking=intent.attacking & ~(acted & executes),
@@ -102,7 +112,9 @@ def _catch_up(roster: Roster, fight: Fight, due: Bool[Array, "U B"]) -> Fight:
     lives = due & (fight.hp > 0)
     cooldown = jnp.maximum(0.0, fight.shield_cooldown - TICK)
     max_shield, max_hp = roster.max_shield[:, None], roster.max_hp[:, None]
-    shield = jnp.where(cooldown == 0, jnp.minimum(max_shield, fight.shield + SHIELD_GROWTH), fight.shield)
+    shield = jnp.where(
+        cooldown == 0, jnp.minimum(max_shield, fight.shield + SHIELD_GROWTH), fight.shield
+    )
     hp = jnp.minimum(max_hp, fight.hp + (roster.hp_regeneration * TICK)[:, None])
     return fight._replace(
         hp=jnp.where(lives, hp, fight.hp),
@@ -114,12 +126,18 @@ def _catch_up(roster: Roster, fight: Fight, due: Bool[Array, "U B"]) -> Fight:
 
 
 def _victims(
-    roster: Roster, state: State, moved: Array, fight: Fight, aim: Int[Array, "U B"], fires: Bool[Array, "U B"]
+    roster: Roster,
+    state: State,
+    moved: Array,
+    fight: Fight,
+    aim: Int[Array, "U B"],
+    fires: Bool[Array, "U B"],
 ) -> Bool[Array, "U B"]:
-    """Whom the shot of this turn hits: the aim, or everybody of the other side near a unit that blows itself up.
+    """Whom the shot of this turn hits: the aim, or everybody of the other side near a unit that
+    blows itself up.
 
-    The blast asks both for where victims stood when the tick began (within the radius widened by that of the largest unit) and
-    for where they stand now (within the radius widened by their own).
+    The blast asks both for where victims stood when the tick began (within the radius widened by
+    that of the largest unit) and for where they stand now (within the radius widened by their own).
     """
     units = jnp.arange(roster.n_units)[:, None]
     hits = fires & ~roster.is_healer[:, None]
@@ -137,22 +155,36 @@ def _victims(
     return jnp.where(explodes.any(0), state.in_play & other_side & was_near & is_near, victims)
 
 
-def _within(position: Float[Array, "U 2 B"], centre: Float[Array, "2 B"], distance: Array) -> Bool[Array, "U B"]:
+def _within(
+    position: Float[Array, "U 2 B"], centre: Float[Array, "2 B"], distance: Array
+) -> Bool[Array, "U B"]:
     return ((position - centre) ** 2).sum(1) <= distance**2
 
 
-def _hit(roster: Roster, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Array, "U B"]) -> Fight:
-    """A volley on all victims. Armour softens only what reaches hit points; the kill bonus is paid for enemies."""
+def _hit(
+    roster: Roster, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Array, "U B"]
+) -> Fight:
+    """A volley on all victims. Armour softens only what reaches hit points; the kill bonus is paid
+    for enemies."""
     damage = jnp.einsum("uv,ub->vb", roster.damage, fires.astype(jnp.float32), precision="highest")
     attacks = jnp.where(fires, roster.attacks[:, None], 0).max(0)
-    hp, shield, shield_cooldown, earned = fight.hp, fight.shield, fight.shield_cooldown, jnp.zeros_like(fight.hp)
+    hp, shield, shield_cooldown, earned = (
+        fight.hp,
+        fight.shield,
+        fight.shield_cooldown,
+        jnp.zeros_like(fight.hp),
+    )
     for blow in range(int(roster.attacks.max())):
         struck = victims & (hp > 0) & (blow < attacks)
-        shield_cooldown = jnp.where(struck & (roster.max_shield[:, None] > 0), SHIELD_DELAY, shield_cooldown)
+        shield_cooldown = jnp.where(
+            struck & (roster.max_shield[:, None] > 0), SHIELD_DELAY, shield_cooldown
+        )
         absorbed = jnp.where(struck, jnp.minimum(damage, shield), 0.0)
-        taken = jnp.where(struck, jnp.clip(damage - absorbed - roster.armor[:, None], 0.0, hp), 0.0)
-        shield, hp = shield - absorbed, hp - taken
-        earned += absorbed + taken + jnp.where(struck & (hp == 0), KILL_REWARD, 0.0)
+        batched_index = jnp.where(
+            struck, jnp.clip(damage - absorbed - roster.armor[:, None], 0.0, hp), 0.0
+        )
+        shield, hp = shield - absorbed, hp - batched_index
+        earned += absorbed + batched_index + jnp.where(struck & (hp == 0), KILL_REWARD, 0.0)
     paid = jnp.where(roster.is_ally[:, None], 0.0, earned).sum(0)
     reward = fight.reward + jnp.where(fires, paid, 0.0)
     if roster.blast_radius.any():
@@ -170,11 +202,11 @@ def _heal(
     heals: Bool[Array, "U B"],
     revive: bool,
 ) -> Fight:
-    """The healer of this turn gives its aim what it lacks, at most `HEAL_PER_TICK`, and pays with energy.
+    """The healer of this turn gives its aim what it lacks, at most `HEAL_PER_TICK`, and pays with
+    energy.
 
-    It lets go of an aim in full health, and of a new one if it has too little energy to start. Without `revive` it cannot
-    bring back the dead.
-    """
+    It lets go of an aim in full health, and of a new one if it has too little energy to start.
+    Without `revive` it cannot bring back the dead."""
     units = jnp.arange(roster.n_units)[:, None]
     patient = units == jnp.where(heals, aim, NOBODY).max(0)
 

@@ -16,9 +16,10 @@ GROUND, ROCK, ENEMY, FALLEN = "#F3F1EA", "#C9C2B4", "#4A4A4A", "#B5AFA3"
 
 
 def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = None) -> str:
-    """Allies as numbered discs in their colours, enemies as dark ones, each with its weapon's range, a bar of what is left of
-    hit points and shield, and a line to its target; crosses where units fell; an arrow from source to target per edge of
-    `graph`. Who points at a unit reads what it is."""
+    """Allies as numbered discs in their colours, enemies as dark ones, each with its weapon's
+    range, a bar of what is left of hit points and shield, and a line to its target; crosses where
+    units fell; an arrow from source to target per edge of `graph`. Who points at a unit reads what
+    it is."""
     state = jax.tree.map(np.asarray, state)
     frame = _Frame(roster)
     centres = frame.pixels(np.asarray(state.position))
@@ -28,8 +29,15 @@ def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = N
         *_field(roster, frame),
         *(_cross(*centres[unit]) for unit in range(roster.n_units) if not state.in_play[unit]),
         *(_range(roster, unit, centres) for unit in standing),
-        *(_target(roster, int(state.target[unit]), unit, centres) for unit in standing if state.target[unit] >= 0),
-        *(svg.titled(_unit(roster, unit, *centres[unit]), _told(roster, state, unit)) for unit in standing),
+        *(
+            _target(roster, int(state.target[unit]), unit, centres)
+            for unit in standing
+            if state.target[unit] >= 0
+        ),
+        *(
+            svg.titled(_unit(roster, unit, *centres[unit]), _told(roster, state, unit))
+            for unit in standing
+        ),
         *(_bars(roster, state, unit, *centres[unit]) for unit in standing),
         *svg.dependence_arrows(graph, centres[: roster.n_allies], gap=CELL * 0.5),
         svg.rect(0, frame.height, frame.width, FOOT, "#FFFFFF"),
@@ -37,24 +45,36 @@ def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = N
     n = roster.n_allies
     left = f"allies {int(state.in_play[:n].sum())} of {n} · enemies {int(state.in_play[n:].sum())} of {roster.n_enemies}"
     end = (
-        "" if state.in_play[:n].any() and state.in_play[n:].any() else " · defeat" if state.in_play[n:].any() else " · victory"
+        ""
+        if state.in_play[:n].any() and state.in_play[n:].any()
+        else " · defeat"
+        if state.in_play[n:].any()
+        else " · victory"
     )
     caption = f"step {int(state.time)} of {config.horizon} · {left}{end}"
     shapes.append(svg.text(frame.width / 2, frame.height + FOOT / 2, caption, size=13, fill="#555"))
-    return svg.picture(frame.width, frame.height + FOOT, shapes, f"SMAClite {roster.name}, {caption}")
+    return svg.picture(
+        frame.width, frame.height + FOOT, shapes, f"SMAClite {roster.name}, {caption}"
+    )
 
 
 class _Frame:
-    """The part of the map that is shown, walkable cells and a rim, from map coordinates (y upwards) to pixels (downwards)."""
+    """The part of the map that is shown, walkable cells and a rim, from map coordinates (y upwards)
+    to pixels (downwards)."""
 
     def __init__(self, roster: Roster):
-        rows, columns = np.flatnonzero(roster.walkable.any(1)), np.flatnonzero(roster.walkable.any(0))
+        rows, columns = (
+            np.flatnonzero(roster.walkable.any(1)),
+            np.flatnonzero(roster.walkable.any(0)),
+        )
         self.left, self.top = columns[0] - RIM, rows[-1] + 1 + RIM
         self.width = (columns[-1] + 1 + RIM - self.left) * CELL
         self.height = (self.top - rows[0] + RIM) * CELL
 
     def pixels(self, position: np.ndarray) -> np.ndarray:
-        return np.stack([(position[..., 0] - self.left) * CELL, (self.top - position[..., 1]) * CELL], axis=-1)
+        return np.stack(
+            [(position[..., 0] - self.left) * CELL, (self.top - position[..., 1]) * CELL], axis=-1
+        )
 
 
 def _colour(roster: Roster, unit: int) -> str:
@@ -83,23 +103,48 @@ def _cross(x: float, y: float) -> str:
 def _range(roster: Roster, unit: int, centres: np.ndarray) -> str:
     """How far it hits, from its own rim."""
     reach = roster.reach[unit, unit] - roster.radius[unit]
-    style = {"stroke": _colour(roster, unit), "stroke_width": 0.6, "stroke_dasharray": "2 4", "opacity": 0.35}
+    style = {
+        "stroke": _colour(roster, unit),
+        "stroke_width": 0.6,
+        "stroke_dasharray": "2 4",
+        "opacity": 0.35,
+    }
     return svg.circle(centres[unit, 0], centres[unit, 1], reach * CELL, "none", **style)
 
 
 def _target(roster: Roster, target: int, unit: int, centres: np.ndarray) -> str:
-    style = {"stroke_width": 1.6, "opacity": 0.75} if unit < roster.n_allies else {"stroke_width": 0.9, "opacity": 0.5}
+    style = (
+        {"stroke_width": 1.6, "opacity": 0.75}
+        if unit < roster.n_allies
+        else {"stroke_width": 0.9, "opacity": 0.5}
+    )
     (x1, y1), (x2, y2) = centres[unit], centres[target]
     return svg.line(x1, y1, x2, y2, _colour(roster, unit), **style)
 
 
 def _unit(roster: Roster, unit: int, x: float, y: float) -> str:
-    """A disc of its size, ringed if it flies, with the agent's index or the first and last letter of the enemy's type."""
+    """A disc of its size, ringed if it flies, with the agent's index or the first and last letter
+    of the enemy's type."""
     radius = max(0.3, float(roster.radius[unit])) * CELL
     ring = {"stroke_dasharray": "3 2"} if roster.is_air[unit] else {}
-    disc = svg.circle(x, y, radius, _colour(roster, unit), stroke="#FFFFFF", stroke_width=1.2, fill_opacity=0.92, **ring)
-    label = str(unit) if unit < roster.n_allies else roster.type_names[unit][0] + roster.type_names[unit][-1]
-    return disc + svg.text(x, y + 0.5, label, size=radius * 1.05, fill="#FFFFFF", font_weight="bold")
+    disc = svg.circle(
+        x,
+        y,
+        radius,
+        _colour(roster, unit),
+        stroke="#FFFFFF",
+        stroke_width=1.2,
+        fill_opacity=0.92,
+        **ring,
+    )
+    label = (
+        str(unit)
+        if unit < roster.n_allies
+        else roster.type_names[unit][0] + roster.type_names[unit][-1]
+    )
+    return disc + svg.text(
+        x, y + 0.5, label, size=radius * 1.05, fill="#FFFFFF", font_weight="bold"
+    )
 
 
 def _told(roster: Roster, state: State, unit: int) -> str:
@@ -118,7 +163,9 @@ def _bars(roster: Roster, state: State, unit: int, x: float, y: float) -> str:
     top = y - max(0.3, float(roster.radius[unit])) * CELL - 2 * height
     share = float(state.hp[unit] / roster.max_hp[unit])
     colour = "#2E9E4F" if share > 0.5 else "#E0A100" if share > 0.25 else "#C62828"
-    bars = svg.rect(x - width / 2, top, width, height, "#FFFFFF") + svg.rect(x - width / 2, top, width * share, height, colour)
+    bars = svg.rect(x - width / 2, top, width, height, "#FFFFFF") + svg.rect(
+        x - width / 2, top, width * share, height, colour
+    )
     if roster.max_shield[unit] > 0:
         share = float(state.shield[unit] / roster.max_shield[unit])
         bars += svg.rect(x - width / 2, top - height, width * share, height, "#1E88E5")

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.envs.base import Environment, EnvSpec, Outcome, View
+from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 
 from . import observe
 from .draw import draw
@@ -30,10 +30,11 @@ from .types import (
 
 
 class Smaclite(Environment[State]):
-    """Small battles: allies learn, enemies follow a script; the rules of the original, tick for tick.
+    """Small battles: allies learn, enemies follow a script; the rules of the original, tick for
+    tick.
 
-    Every episode starts alike. The order in which units act within a tick is the only chance there is.
-    """
+    Every episode starts alike. The order in which units act within a tick is the only chance there
+    is."""
 
     loops_inside = True
 
@@ -50,34 +51,50 @@ class Smaclite(Environment[State]):
             horizon=config.horizon,
         )
 
-    def reset(self, key: PRNGKeyArray) -> tuple[State, View]:
+    def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:
         """Everybody at their place, in full health."""
         state = first_state(self.roster)
-        return state, self.view(state)
+        return state, self.observation(state)
 
     def step(
-        self, key: PRNGKeyArray, state: State, action: Int[Array, "N"], order: Int[Array, "8 U"] | None = None
-    ) -> tuple[State, View, Outcome]:
+        self,
+        key: PRNGKeyArray,
+        state: State,
+        action: Int[Array, "N"],
+        order: Int[Array, "8 U"] | None = None,
+    ) -> tuple[State, Observation, Outcome]:
         """Commands to the allies, then eight ticks. An action that is not available counts as stop.
 
-        order: for each tick the units in the order in which they act, instead of one drawn with `key`; those out of play are
-        skipped wherever they stand.
-        """
+        order: for each tick the units in the order in which they act, instead of one drawn with
+          `key`; those out of play are skipped wherever they stand."""
         after, ticks = self.play(key, state, action, order)
         won = ~after.in_play[self.roster.n_allies :].any()
         reward = rewards(self.roster, self.config.reward, ticks, won)
-        return after, self.view(after), self._outcome(after, reward, won)
+        return after, self.observation(after), self._outcome(after, reward, won)
 
     def play(
-        self, key: PRNGKeyArray, state: State, action: Int[Array, "N"], order: Int[Array, "8 U"] | None = None
+        self,
+        key: PRNGKeyArray,
+        state: State,
+        action: Int[Array, "N"],
+        order: Int[Array, "8 U"] | None = None,
     ) -> tuple[State, Ticks]:
-        """The dynamics of `step` alone: the state after it, and what every unit earned in each tick."""
+        """The dynamics of `step` alone: the state after it, and what every unit earned in each
+        tick."""
         n_units = self.roster.n_units
         if jnp.shape(action) != (self.roster.n_allies,):
-            raise ValueError(f"action must have shape ({self.roster.n_allies},), not {jnp.shape(action)}.")
+            raise ValueError(
+                f"action must have shape ({self.roster.n_allies},), not {jnp.shape(action)}."
+            )
         if order is not None and jnp.shape(order) != (TICKS_PER_STEP, n_units):
-            raise ValueError(f"order must have shape ({TICKS_PER_STEP}, {n_units}), not {jnp.shape(order)}.")
-        turns = random_turns(key, n_units) if order is None else jnp.argsort(jnp.asarray(order, jnp.int32), axis=1)
+            raise ValueError(
+                f"order must have shape ({TICKS_PER_STEP}, {n_units}), not {jnp.shape(order)}."
+            )
+        turns = (
+            random_turns(key, n_units)
+            if order is None
+            else jnp.argsort(jnp.asarray(order, jnp.int32), axis=1)
+        )
         action = jnp.asarray(action, jnp.int32)
         after, ticks = self.simulate(state, give_commands(self.roster, state, action), turns)
         return after._replace(last_action=action, time=state.time + 1), ticks
@@ -94,13 +111,13 @@ class Smaclite(Environment[State]):
         """The battlefield, with an arrow from source to target for each edge of `graph`."""
         return draw(self.roster, self.config, state, graph)
 
-    def view(self, state: State) -> View:
+    def observation(self, state: State) -> Observation:
         """What the learner sees of a state."""
-        avail = observe.available_actions(self.roster, state)
-        return View(
-            obs=observe.observe(self.roster, self.config, state, avail),
-            state=observe.central_state(self.roster, state),
-            avail=avail,
+        action_mask = observe.available_actions(self.roster, state)
+        return Observation(
+            agents_view=observe.observe(self.roster, self.config, state, action_mask),
+            global_state=observe.central_state(self.roster, state),
+            action_mask=action_mask,
             alive=state.in_play[: self.roster.n_allies],
         )
 
@@ -142,7 +159,9 @@ def first_state(roster: Roster) -> State:
 def give_commands(roster: Roster, state: State, action: Int[Array, "N"]) -> Command:
     """What each action orders; actions that are not available order a stop."""
     n = roster.n_allies
-    possible = jnp.take_along_axis(observe.available_actions(roster, state), action[:, None], axis=1)[:, 0]
+    possible = jnp.take_along_axis(
+        observe.available_actions(roster, state), action[:, None], axis=1
+    )[:, 0]
     action = jnp.where(possible, action, STOP)
     moves = (action >= NORTH) & (action <= WEST)
     direction = jnp.array(DIRECTIONS, jnp.float32)[jnp.clip(action - NORTH, 0, WEST - NORTH)]
@@ -158,8 +177,8 @@ def give_commands(roster: Roster, state: State, action: Int[Array, "N"]) -> Comm
 def random_turns(key: PRNGKeyArray, n_units: int) -> Int[Array, "8 U"]:
     """A uniform order for each tick, as numbers of which the lowest goes first.
 
-    Random words whose lowest bits are the unit's index: distinct, and as good as uniform (25 random bits for 64 units).
-    """
+    Random words whose lowest bits are the unit's index: distinct, and as good as uniform (25 random
+    bits for 64 units)."""
     bits = max(1, (n_units - 1).bit_length())
     words = jax.random.bits(key, (TICKS_PER_STEP, n_units), jnp.uint32) >> 1
     return ((words >> bits << bits) | jnp.arange(n_units, dtype=jnp.uint32)).astype(jnp.int32)

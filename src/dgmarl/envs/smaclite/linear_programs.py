@@ -1,9 +1,10 @@
-"""The small linear programs of collision avoidance: the velocity nearest to the wish that keeps to all half-planes.
+"""The small linear programs of collision avoidance: the velocity nearest to the wish that keeps to
+all half-planes.
 
-A lane is one unit; arrays are `[K, L]`, K lines (half-planes) of L lanes. Lines are taken in order, as in the original: the
-answer is kept while it satisfies the next line, else solved anew on that line. Instead of visiting every line in turn, each
-trip of the loops below jumps, in every lane, to the first line that is violated, so there are as many trips as re-solves.
-"""
+A lane is one unit; arrays are `[K, L]`, K lines (half-planes) of L lanes. Lines are taken in order,
+as in the original: the answer is kept while it satisfies the next line, else solved anew on that
+line. Instead of visiting every line in turn, each trip of the loops below jumps, in every lane, to
+the first line that is violated, so there are as many trips as re-solves."""
 
 from typing import Any
 
@@ -19,12 +20,13 @@ from .plane import Lines, Vector, choose
 
 EPSILON = 1e-5
 TRIPS_AT_ONCE = 4
-"""On an accelerator a trip costs more than what is computed in it, and most lanes need three or four."""
+"""On an accelerator a trip costs more than what is computed in it, and most lanes need three or
+four."""
 
 
 def solve(lines: Lines, n_walls: int, wish: Vector, speed: Float[Array, "L"]) -> Vector:
-    """The velocity nearest to `wish` within `speed` that keeps to all lines; if there is none, to those of walls (the first
-    `n_walls`), with the least violation of the others."""
+    """The velocity nearest to `wish` within `speed` that keeps to all lines; if there is none, to
+    those of walls (the first `n_walls`), with the least violation of the others."""
     start = within_speed(wish, speed)
     n_lines, n_lanes = lines.valid.shape
 
@@ -54,10 +56,11 @@ def within_speed(wish: Vector, speed: Float[Array, "*L"]) -> Vector:
 def nearest(
     lines: Lines, start: Vector, wish: Vector, speed: Float[Array, "L"], farthest: bool
 ) -> tuple[Vector, Int[Array, "L"]]:
-    """The optimum under all lines, and the first line that cannot be kept (K if all can; else the answer before it).
+    """The optimum under all lines, and the first line that cannot be kept (K if all can; else the
+    answer before it).
 
-    farthest: go as far as possible in the direction `wish`, instead of as near as possible to the point `wish`.
-    """
+    farthest: go as far as possible in the direction `wish`, instead of as near as possible to the
+      point `wish`."""
     n_lines = lines.valid.shape[0]
 
     def trip(carry: tuple[Vector, Array, Array]) -> tuple[Vector, Array, Array]:
@@ -76,12 +79,17 @@ def nearest(
 
     none = jnp.full(speed.shape, n_lines, jnp.int32)
     first = _first_violated(lines, start, 0, 0.0)
-    velocity, _, failed = lax.while_loop(lambda carry: (carry[1] < n_lines).any(), trips, (start, first, none))
+    velocity, _, failed = lax.while_loop(
+        lambda carry: (carry[1] < n_lines).any(), trips, (start, first, none)
+    )
     return velocity, failed
 
 
-def least_violation(lines: Lines, n_walls: int, velocity: Vector, begin: Int[Array, "L"], speed: Float[Array, "L"]) -> Vector:
-    """From line `begin` on: keep to walls, and violate the lines of other units as little as possible."""
+def least_violation(
+    lines: Lines, n_walls: int, velocity: Vector, begin: Int[Array, "L"], speed: Float[Array, "L"]
+) -> Vector:
+    """From line `begin` on: keep to walls, and violate the lines of other units as little as
+    possible."""
     n_lines = lines.valid.shape[0]
 
     def trip(carry: tuple[Vector, Array]) -> tuple[Vector, Array]:
@@ -89,7 +97,9 @@ def least_violation(lines: Lines, n_walls: int, velocity: Vector, begin: Int[Arr
         runs = line < n_lines
         point, direction = _line_at(lines, line)
         inwards = direction.left()
-        found, failed = nearest(_projected(lines, n_walls, line), inwards * speed, inwards, speed, farthest=True)
+        found, failed = nearest(
+            _projected(lines, n_walls, line), inwards * speed, inwards, speed, farthest=True
+        )
         velocity = choose(runs & (failed == n_lines), found, velocity)
         following = _first_violated(lines, velocity, line + 1, direction.det(point - velocity))
         return velocity, jnp.where(runs, following, n_lines)
@@ -98,7 +108,8 @@ def least_violation(lines: Lines, n_walls: int, velocity: Vector, begin: Int[Arr
 
 
 def _projected(lines: Lines, n_walls: int, at: Int[Array, "L"]) -> Lines:
-    """Walls as they are; for each earlier line of a unit, the border on which it is violated as much as line `at`."""
+    """Walls as they are; for each earlier line of a unit, the border on which it is violated as
+    much as line `at`."""
     point, direction = _line_at(lines, at)
     index = jnp.arange(lines.valid.shape[0])[:, None]
     across = direction.det(lines.direction)
@@ -117,7 +128,8 @@ def _projected(lines: Lines, n_walls: int, at: Int[Array, "L"]) -> Lines:
 def _on_line(
     lines: Lines, at: Int[Array, "L"], wish: Vector, speed: Float[Array, "L"], farthest: bool
 ) -> tuple[Vector, Bool[Array, "L"]]:
-    """The optimum on line `at` under all earlier lines and the speed limit, and whether there is one."""
+    """The optimum on line `at` under all earlier lines and the speed limit, and whether there is
+    one."""
     point, direction = _line_at(lines, at)
     middle = point.dot(direction)
     squared = middle**2 + speed**2 - point.dot(point)
@@ -139,7 +151,9 @@ def _on_line(
     return point + direction * along, possible & (low <= high)
 
 
-def _first_violated(lines: Lines, velocity: Vector, begin: Int[Array, "L"] | int, beyond: Array | float) -> Int[Array, "L"]:
+def _first_violated(
+    lines: Lines, velocity: Vector, begin: Int[Array, "L"] | int, beyond: Array | float
+) -> Int[Array, "L"]:
     """The first line from `begin` on that is violated by more than `beyond`, or K."""
     n_lines = lines.valid.shape[0]
     first = jnp.full(velocity.x.shape, n_lines, jnp.int32)
@@ -158,6 +172,6 @@ def _line_at(lines: Lines, at: Int[Array, "L"]) -> tuple[Vector, Vector]:
 
 
 def _one_by_one(lines: Lines) -> list[Lines]:
-    """The lines as K separate ones: unrolled, a fold over them is one loop over lanes that runs on vector units, which a
-    reduction over the axis K is not."""
+    """The lines as K separate ones: unrolled, a fold over them is one loop over lanes that runs on
+    vector units, which a reduction over the axis K is not."""
     return [jax.tree.map(lambda values, k=k: values[k], lines) for k in range(lines.valid.shape[0])]

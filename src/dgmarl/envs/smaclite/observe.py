@@ -1,4 +1,5 @@
-"""What agents see, what a central critic sees, which actions there are, and who can influence whom. One battle at a time."""
+"""What agents see, what a central critic sees, which actions there are, and who can influence whom.
+One battle at a time."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -9,7 +10,8 @@ from .types import DIRECTIONS, MOVE_PROBE, SIGHT, TARGETING_RANGE, SmacliteConfi
 
 
 def available_actions(roster: Roster, state: State) -> Bool[Array, "N A"]:
-    """No-op for the fallen only; for the others stop, moves towards walkable cells, and targets within range."""
+    """No-op for the fallen only; for the others stop, moves towards walkable cells, and targets
+    within range."""
     alive = state.in_play[: roster.n_allies]
     fixed = jnp.stack([~alive, alive], axis=1)
     acts = jnp.concatenate([_moves(roster, state), _targets(roster, state)], axis=1)
@@ -33,7 +35,9 @@ def _targets(roster: Roster, state: State) -> Bool[Array, "N K"]:
     enemies = _padded(near[:, n:], roster.n_targets)
     if not roster.is_healer[:n].any():
         return enemies
-    patients = _padded((near[:, :n] & ~roster.is_healer[:n])[:, : roster.n_targets], roster.n_targets)
+    patients = _padded(
+        (near[:, :n] & ~roster.is_healer[:n])[:, : roster.n_targets], roster.n_targets
+    )
     return jnp.where(roster.is_healer[:n, None], patients, enemies)
 
 
@@ -46,11 +50,14 @@ def _offsets(roster: Roster, state: State) -> Float[Array, "N U 2"]:
     return state.position - state.position[: roster.n_allies, None]
 
 
-def observe(roster: Roster, config: SmacliteConfig, state: State, avail: Bool[Array, "N A"]) -> Float[Array, "N O"]:
-    """Own moves, enemies in sight, other allies in sight, own health: the original's layout. The fallen see zeros."""
+def observe(
+    roster: Roster, config: SmacliteConfig, state: State, action_mask: Bool[Array, "N A"]
+) -> Float[Array, "N O"]:
+    """Own moves, enemies in sight, other allies in sight, own health: the original's layout. The
+    fallen see zeros."""
     n = roster.n_allies
     alive = state.in_play[:n]
-    attackable = avail[:, 6 : 6 + roster.n_enemies]
+    attackable = action_mask[:, 6 : 6 + roster.n_enemies]
     if not config.healer_flags:
         attackable &= ~roster.is_healer[:n, None]
     seen = _seen_units(roster, state)
@@ -61,10 +68,14 @@ def observe(roster: Roster, config: SmacliteConfig, state: State, avail: Bool[Ar
     enemies = _without(enemies, roster.enemies_have_shields, 5) * visible[:, n:, None]
     allies = _without(allies, roster.allies_have_shields, 5) * visible[:, :n, None]
     # Row i without i itself: the others keep their order.
-    others = (jnp.arange(n - 1) + (jnp.arange(n - 1) >= jnp.arange(n)[:, None])) if n > 1 else jnp.zeros((n, 0), jnp.int32)
+    others = (
+        (jnp.arange(n - 1) + (jnp.arange(n - 1) >= jnp.arange(n)[:, None]))
+        if n > 1
+        else jnp.zeros((n, 0), jnp.int32)
+    )
     allies = jnp.take_along_axis(allies, others[..., None], axis=1)
     own = _without(_health(roster, state)[:n], roster.allies_have_shields, 1)
-    blocks = [avail[:, 2:6], enemies.reshape(n, -1), allies.reshape(n, -1), own]
+    blocks = [action_mask[:, 2:6], enemies.reshape(n, -1), allies.reshape(n, -1), own]
     return jnp.concatenate([block.astype(jnp.float32) for block in blocks], axis=1) * alive[:, None]
 
 
@@ -72,14 +83,18 @@ def _seen_units(roster: Roster, state: State) -> Float[Array, "N U F"]:
     """Distance and offset in units of sight, then health, shield and type."""
     offset = _offsets(roster, state)
     distance = jnp.sqrt((offset**2).sum(-1, keepdims=True))
-    health = jnp.broadcast_to(_health(roster, state), (roster.n_allies, roster.n_units, 2 + roster.one_hot.shape[1]))
+    health = jnp.broadcast_to(
+        _health(roster, state), (roster.n_allies, roster.n_units, 2 + roster.one_hot.shape[1])
+    )
     return jnp.concatenate([distance / SIGHT, offset / SIGHT, health], axis=-1)
 
 
 def _health(roster: Roster, state: State) -> Float[Array, "U F"]:
     """Share of hit points, share of shield, type."""
     shield = state.shield / jnp.maximum(roster.max_shield, 1.0)
-    return jnp.concatenate([(state.hp / roster.max_hp)[:, None], shield[:, None], roster.one_hot], axis=1)
+    return jnp.concatenate(
+        [(state.hp / roster.max_hp)[:, None], shield[:, None], roster.one_hot], axis=1
+    )
 
 
 def _without(features: Float[Array, "*K F"], keep: bool, column: int) -> Float[Array, "*K F"]:
@@ -88,7 +103,8 @@ def _without(features: Float[Array, "*K F"], keep: bool, column: int) -> Float[A
 
 
 def central_state(roster: Roster, state: State) -> Float[Array, "D"]:
-    """Health, readiness and place of every ally, health and place of every enemy, the last joint action."""
+    """Health, readiness and place of every ally, health and place of every enemy, the last joint
+    action."""
     n = roster.n_allies
     place = (state.position - SIZE / 2) / SIZE
     ready = state.cooldown / jnp.where(roster.max_cooldown > 0, roster.max_cooldown, 1.0)
@@ -119,10 +135,10 @@ def state_size(roster: Roster) -> int:
 def oracle_graph(roster: Roster, config: SmacliteConfig, state: State) -> Bool[Array, "N N"]:
     """Living allies near each other, with self-loops.
 
-    `distance`: all within `oracle_distance`, symmetric. `nearest`: row j points to its `oracle_neighbours` nearest, itself
-    included, lower indices first among equals. The paper's code does the latter, but counts fallen allies as standing at the
-    origin; here they have only their self-loop.
-    """
+    `distance`: all within `oracle_distance`, symmetric. `nearest`: row j points to its
+    `oracle_neighbours` nearest, itself included, lower indices first among equals. The paper's code
+    does the latter, but counts fallen allies as standing at the origin; here they have only their
+    self-loop."""
     n = roster.n_allies
     alive = state.in_play[:n]
     both = alive & alive[:, None]
@@ -137,12 +153,11 @@ def oracle_graph(roster: Roster, config: SmacliteConfig, state: State) -> Bool[A
 
 
 def local_state(roster: Roster, state: State) -> Float[Array, "N 12"]:
-    """Agent i's own state: place, velocity, hit points, shield, energy, reserve, both timers, whether it is in play and whether
-    its target still stands.
+    """Agent i's own state: place, velocity, hit points, shield, energy, reserve, both timers,
+    whether it is in play and whether its target still stands.
 
-    Nothing of the others. So j influences i in one step if it gets in i's way, heals it, kills what would have hurt it or
-    what it was shooting at, or draws enemies' fire to or from it.
-    """
+    Nothing of the others. So j influences i in one step if it gets in i's way, heals it, kills what
+    would have hurt it or what it was shooting at, or draws enemies' fire to or from it."""
     n = roster.n_allies
     target = state.target[:n]
     has_target = (target >= 0) & state.in_play[jnp.maximum(target, 0)]
@@ -151,9 +166,18 @@ def local_state(roster: Roster, state: State) -> Float[Array, "N 12"]:
         state.velocity,
         *(
             values[:, None]
-            for values in (state.hp, state.shield, state.energy, state.heal_reserve, state.cooldown, state.shield_cooldown)
+            for values in (
+                state.hp,
+                state.shield,
+                state.energy,
+                state.heal_reserve,
+                state.cooldown,
+                state.shield_cooldown,
+            )
         ),
         state.in_play[:, None],
     ]
     own = jnp.concatenate([column[:n].astype(jnp.float32) for column in columns], axis=1)
-    return jnp.concatenate([jnp.where(state.in_play[:n, None], own, 0.0), has_target[:, None]], axis=1)
+    return jnp.concatenate(
+        [jnp.where(state.in_play[:n, None], own, 0.0), has_target[:, None]], axis=1
+    )

@@ -1,9 +1,9 @@
-"""What is in a unit's way: half-planes of velocities that keep clear of walls and of other units within one second (ORCA).
+"""What is in a unit's way: half-planes of velocities that keep clear of walls and of other units
+within one second (ORCA).
 
-A lane is one unit that wants to move; arrays are `[..., L]`. Lines are built nearest first, one per trip and lane, until no
-lane has anything left in its way. The derivation is in van den Berg et al., "Reciprocal n-body collision avoidance"; where the
-game deviates from it, a docstring says so.
-"""
+A lane is one unit that wants to move; arrays are `[..., L]`. Lines are built nearest first, one per
+trip and lane, until no lane has anything left in its way. The derivation is in van den Berg et al.,
+"Reciprocal n-body collision avoidance"; where the game deviates from it, a docstring says so."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -40,12 +40,17 @@ def no_lines(n_lines: int, n_lanes: int) -> Lines:
 
 def put(lines: Lines, place: Int[Array, ""], line: Lines) -> Lines:
     """The lines with one more per lane, at `place`."""
-    return jax.tree.map(lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, place, 0), lines, line)
+    return jax.tree.map(
+        lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, place, 0), lines, line
+    )
 
 
 def cell_of(position: Vector) -> Int[Array, "L"]:
     """The number of the cell under a point in the table of near walls."""
-    x, y = (jnp.clip(jnp.floor(part).astype(jnp.int32) + RIM, 0, SIZE + 2 * RIM - 1) for part in (position.x, position.y))
+    x, y = (
+        jnp.clip(jnp.floor(part).astype(jnp.int32) + RIM, 0, SIZE + 2 * RIM - 1)
+        for part in (position.x, position.y)
+    )
     return y * (SIZE + 2 * RIM) + x
 
 
@@ -58,14 +63,18 @@ def wall_lines(
     speed: Float[Array, "L"],
     minds: Bool[Array, "L"],
 ) -> Lines:
-    """Lines of the walls around each lane into the first `n_walls` places, for lanes that mind walls.
+    """Lines of the walls around each lane into the first `n_walls` places, for lanes that mind
+    walls.
 
     A wall that earlier lines already keep one clear of gives none.
     """
     if not n_walls:
         return lines
     edge = jnp.moveaxis(jnp.asarray(near_cells)[cell_of(me.position)], -1, 0)  # [C, L]
-    start, end = (Vector(jnp.asarray(ends)[edge, 0], jnp.asarray(ends)[edge, 1]) for ends in (walls.start, walls.end))
+    start, end = (
+        Vector(jnp.asarray(ends)[edge, 0], jnp.asarray(ends)[edge, 1])
+        for ends in (walls.start, walls.end)
+    )
     along = end - start  # exact, which the difference of the two as seen from the unit would not be
     start, end = start - me.position, end - me.position
     distance = _squared_distance(start, along)
@@ -73,10 +82,14 @@ def wall_lines(
 
     def line_of(which: Int[Array, "L"], least: Float[Array, "L"]) -> tuple[Lines, Array]:
         chosen = jnp.arange(len(edge))[:, None] == which
-        a, b, a_to_b = jax.tree.map(lambda values: jnp.where(chosen, values, 0.0).sum(0), (start, end, along))
+        a, b, a_to_b = jax.tree.map(
+            lambda values: jnp.where(chosen, values, 0.0).sum(0), (start, end, along)
+        )
         line = _wall_line(a, b, a_to_b, me)
         line = line._replace(valid=line.valid & (least < jnp.inf))
-        clear = [(ends - line.point).det(line.direction) - me.radius >= -EPSILON for ends in (start, end)]
+        clear = [
+            (ends - line.point).det(line.direction) - me.radius >= -EPSILON for ends in (start, end)
+        ]
         return line, line.valid & clear[0] & clear[1]
 
     return _nearest_first(jnp.where(matters, distance, jnp.inf), lines, 0, n_walls, line_of)
@@ -89,11 +102,11 @@ def _nearest_first(
     end: int,
     line_of: Callable[[Int[Array, "L"], Float[Array, "L"]], tuple[Lines, Array | bool]],
 ) -> Lines:
-    """Lines of the candidates into the places from `begin` to `end`, nearest first, only while some lane has one left.
+    """Lines of the candidates into the places from `begin` to `end`, nearest first, only while some
+    lane has one left.
 
-    left: squared distance of each candidate, infinite for those that do not count. line_of: from the nearest and its distance,
-    its line, and which of the others need none now.
-    """
+    left: squared distance of each candidate, infinite for those that do not count. line_of: from
+      the nearest and its distance, its line, and which of the others need none now."""
 
     def some_left(carry: tuple[Array, Array, Lines]) -> Array:
         place, left, _ = carry
@@ -118,11 +131,11 @@ def _squared_distance(start: Vector, along: Vector) -> Array:
 
 
 def _wall_line(a: Vector, b: Vector, along: Vector, me: Body) -> Lines:
-    """The line of the wall from a to b, seen from the unit; not valid where the wall's neighbours take care of it.
+    """The line of the wall from a to b, seen from the unit; not valid where the wall's neighbours
+    take care of it.
 
-    along: from a to b, exactly. Walls are sides of rectangles, so the wall that ends at a comes from the right, the one that
-    starts at b goes to the left.
-    """
+    along: from a to b, exactly. Walls are sides of rectangles, so the wall that ends at a comes
+      from the right, the one that starts at b goes to the left."""
     radius, velocity = me.radius, me.velocity
     squared_radius = radius**2
     direction = along.unit()
@@ -147,21 +160,36 @@ def _wall_line(a: Vector, b: Vector, along: Vector, me: Body) -> Lines:
     )
 
 
-def _approach(a: Vector, b: Vector, direction: Vector, only_a: Array, only_b: Array, radius: Array, velocity: Vector) -> Lines:
-    """The line towards a wall that is not touched: along the round ends or the straight front of the velocities that hit it
-    within a second, or along one of the two legs beyond. Seen at a slant (`only_a`, `only_b`) the wall is just that corner."""
+def _approach(
+    a: Vector,
+    b: Vector,
+    direction: Vector,
+    only_a: Array,
+    only_b: Array,
+    radius: Array,
+    velocity: Vector,
+) -> Lines:
+    """The line towards a wall that is not touched: along the round ends or the straight front of
+    the velocities that hit it within a second, or along one of the two legs beyond. Seen at a slant
+    (`only_a`, `only_b`) the wall is just that corner."""
     a, b = choose(only_b, b, a), choose(only_a, a, b)
     one_corner = only_a | only_b
     left_leg = _leg(a, radius, 1.0)
     right_leg = _leg(b, radius, -1.0)
-    # A leg that points into a neighbouring wall is replaced by it, and the line is then left to that wall.
+    # A leg that points into a neighbouring wall is replaced by it, and the line is then left to
+    # that wall.
     left_wall = choose(only_b, -direction, direction.left())
     right_wall = choose(only_a, direction, direction.left())
     foreign_left, foreign_right = left_leg.det(left_wall) >= 0, right_leg.det(right_wall) <= 0
-    left_leg, right_leg = choose(foreign_left, left_wall, left_leg), choose(foreign_right, right_wall, right_leg)
+    left_leg, right_leg = (
+        choose(foreign_left, left_wall, left_leg),
+        choose(foreign_right, right_wall, right_leg),
+    )
 
     front = b - a
-    share = jnp.where(one_corner, 0.5, (velocity - a).dot(front) / jnp.where(one_corner, 1.0, front.dot(front)))
+    share = jnp.where(
+        one_corner, 0.5, (velocity - a).dot(front) / jnp.where(one_corner, 1.0, front.dot(front))
+    )
     along_left, along_right = (velocity - a).dot(left_leg), (velocity - b).dot(right_leg)
     round_a = ((share < 0) & (along_left < 0)) | (one_corner & (along_left < 0) & (along_right < 0))
     round_b = (share > 1) & (along_right < 0)
@@ -179,14 +207,19 @@ def _approach(a: Vector, b: Vector, direction: Vector, only_a: Array, only_b: Ar
     corner = choose(at_front | at_left, a, b)
     is_round = round_a | round_b
     return Lines(
-        point=choose(round_a, a + from_a * radius, choose(round_b, b + from_b * radius, corner + straight.left() * radius)),
+        point=choose(
+            round_a,
+            a + from_a * radius,
+            choose(round_b, b + from_b * radius, corner + straight.left() * radius),
+        ),
         direction=choose(round_a, from_a.right(), choose(round_b, from_b.right(), straight)),
         valid=is_round | at_front | jnp.where(at_left, ~foreign_left, ~foreign_right),
     )
 
 
 def _leg(corner: Vector, radius: Array, side: float) -> Vector:
-    """The tangent from the origin to the circle around a corner, to its left (side 1) or right (-1)."""
+    """The tangent from the origin to the circle around a corner, to its left (side 1) or right
+    (-1)."""
     squared = corner.dot(corner)
     reach = jnp.sqrt(jnp.maximum(squared - radius**2, 0.0))
     tangent = corner * reach + corner.left() * (side * radius)
@@ -194,26 +227,32 @@ def _leg(corner: Vector, radius: Array, side: float) -> Vector:
 
 
 def unit_lines(
-    lines: Lines, place: int, squared: Float[Array, "U L"], line_to: Callable[[Int[Array, "*K L"], Float[Array, "*K L"]], Lines]
+    lines: Lines,
+    place: int,
+    squared: Float[Array, "U L"],
+    line_to: Callable[[Int[Array, "*K L"], Float[Array, "*K L"]], Lines],
 ) -> Lines:
-    """Lines of other units from `place` on, the nearest first, the first in order of index among equals.
+    """Lines of other units from `place` on, the nearest first, the first in order of index among
+    equals.
 
-    squared: distance of every unit, infinite for those that do not count. An accelerator builds all lines at once; a CPU goes
-    on only while some lane has a neighbour left.
-    """
+    squared: distance of every unit, infinite for those that do not count. An accelerator builds all
+      lines at once; a CPU goes on only while some lane has a neighbour left."""
     n_lines = lines.valid.shape[0]
     if launch_bound():
         distance, who = lax.top_k(-squared.T, n_lines - place)
         near = line_to(who.T, -distance.T)
         return jax.tree.map(lambda all_, some: jnp.concatenate([all_[:place], some]), lines, near)
-    return _nearest_first(squared, lines, place, n_lines, lambda who, least: (line_to(who, least), False))
+    return _nearest_first(
+        squared, lines, place, n_lines, lambda who, least: (line_to(who, least), False)
+    )
 
 
 def unit_line(me: Body, other: Body, other_stands: Bool[Array, "L"]) -> Lines:
-    """The line that shares avoiding a collision within a second (within a tick if they touch) with another unit.
+    """The line that shares avoiding a collision within a second (within a tick if they touch) with
+    another unit.
 
-    Each takes half of it; a unit that stands still takes none, so the other takes all, unlike in the textbook.
-    """
+    Each takes half of it; a unit that stands still takes none, so the other takes all, unlike in
+    the textbook."""
     gap, velocity = other.position - me.position, me.velocity - other.velocity
     radius = me.radius + other.radius
     squared = gap.dot(gap)

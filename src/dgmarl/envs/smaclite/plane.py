@@ -1,4 +1,5 @@
-"""Vectors of the plane as pairs of arrays, and the half-planes of velocities that avoid a collision."""
+"""Vectors of the plane as pairs of arrays, and the half-planes of velocities that avoid a
+collision."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -55,7 +56,8 @@ class Vector:
 
 
 class Lines(NamedTuple):
-    """Half-planes of velocities: what lies to the left of the line through `point` along `direction`."""
+    """Half-planes of velocities: what lies to the left of the line through `point` along
+    `direction`."""
 
     point: Vector
     direction: Vector

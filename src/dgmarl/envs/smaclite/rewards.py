@@ -12,11 +12,12 @@ from .types import WIN_REWARD
 def rewards(roster: Roster, mode: str, ticks: Ticks, won: Bool[Array, ""]) -> Float[Array, "N"]:
     """One reward per agent, scaled so that killing every enemy once is worth 20 to the team.
 
-    by_source: damage and kills go to the ally that dealt them; what enemies bring on themselves, and victory, is split evenly.
+    by_source: damage and kills go to the ally that dealt them; what enemies bring on themselves,
+      and victory, is split evenly.
     team: everything is split evenly.
-    as_published: as the paper's code does it. It compares a unit's place in the order of creation over both sides with the
-    index of an agent, so where enemies are created first (corridor, bane_vs_bane) nearly everything is split evenly.
-    """
+    as_published: as the paper's code does it. It compares a unit's place in the order of creation
+      over both sides with the index of an agent, so where enemies are created first (corridor,
+      bane_vs_bane) nearly everything is split evenly."""
     n = roster.n_allies
     if mode == "as_published":
         by_creation = ticks.earned[:, np.argsort(roster.creation)[:n]]

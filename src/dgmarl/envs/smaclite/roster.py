@@ -11,7 +11,8 @@ from .types import FIRST_TARGET, KILL_REWARD, REWARD_SCALE, WIN_REWARD
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """Everything about a scenario that never changes in a battle. `U` units are `N` allies, then enemies."""
+    """Everything about a scenario that never changes in a battle. `U` units are `N` allies, then
+    enemies."""
 
     name: str
     n_allies: int
@@ -64,9 +65,14 @@ class Roster:
 
     @property
     def n_targets(self) -> int:
-        """How many target actions there are: one per enemy, and enough for a healer to name every ally it can heal."""
+        """How many target actions there are: one per enemy, and enough for a healer to name every
+        ally it can heal."""
         heals = self.is_healer[: self.n_allies]
-        return max(self.n_enemies, int(np.flatnonzero(~heals)[-1]) + 1) if heals.any() else self.n_enemies
+        return (
+            max(self.n_enemies, int(np.flatnonzero(~heals)[-1]) + 1)
+            if heals.any()
+            else self.n_enemies
+        )
 
     @property
     def n_actions(self) -> int:
@@ -87,7 +93,11 @@ class Roster:
     def max_reward(self) -> float:
         """Raw reward of killing every enemy once."""
         enemies = slice(self.n_allies, None)
-        return float(KILL_REWARD * self.n_enemies + WIN_REWARD + (self.max_hp[enemies] + self.max_shield[enemies]).sum())
+        return float(
+            KILL_REWARD * self.n_enemies
+            + WIN_REWARD
+            + (self.max_hp[enemies] + self.max_shield[enemies]).sum()
+        )
 
     @property
     def reward_scale(self) -> float:
@@ -105,7 +115,9 @@ def make_roster(scenario: Scenario) -> Roster:
     types = [scenario.known_types[name] for name in names]
     radius = np.array([kind.radius for kind in types])
     attack_range = np.array([kind.attack_range for kind in types])
-    ground_reach = max((kind.speed + kind.radius for kind in types if kind.plane == "ground"), default=0.0)
+    ground_reach = max(
+        (kind.speed + kind.radius for kind in types if kind.plane == "ground"), default=0.0
+    )
     free, edges, near = terrain_tables(scenario.rows, ground_reach)
     return Roster(
         name=scenario.name,
@@ -128,7 +140,10 @@ def make_roster(scenario: Scenario) -> Roster:
         walls=edges,
         walls_near_cells=near,
         radius=radius.astype(np.float32),
-        **{name: np.array([getattr(kind, field) for kind in types], np.float32) for name, field in _FIELDS.items()},
+        **{
+            name: np.array([getattr(kind, field) for kind in types], np.float32)
+            for name, field in _FIELDS.items()
+        },
     )
 
 

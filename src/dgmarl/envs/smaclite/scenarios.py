@@ -1,4 +1,5 @@
-"""Scenarios: who stands where on which map, as tables of this package or from a user's YAML file."""
+"""Scenarios: who stands where on which map, as tables of this package or from a user's YAML
+file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dgmarl.config import build, did_you_mean, read_yaml
+from dgmarl.config.yaml import build, did_you_mean, read_yaml
 from dgmarl.errors import UsageError
 
 from .terrain import SIZE, TERRAINS, walkable
@@ -42,7 +43,8 @@ class Scenario:
     attack_point: tuple[float, float]
     """Where enemies walk while they see nobody."""
     terrain: str = "simple"
-    """A known terrain by name, or 32 lines of 32 characters, `_` walkable and `X` blocked; the last line is y = 0."""
+    """A known terrain by name, or 32 lines of 32 characters, `_` walkable and `X` blocked; the last
+    line is y = 0."""
     unit_types: dict[str, Any] = field(default_factory=dict)
     """Types of units beyond those of the game, by name; their fields are those of `UnitType`."""
 
@@ -53,17 +55,27 @@ class Scenario:
             _check_group(group, types)
         for side in (ALLY, ENEMY):
             if not self.members(side):
-                raise UsageError(f"the scenario {self.name} has no {side}: add a group with `side: {side}`.")
+                raise UsageError(
+                    f"the scenario {self.name} has no {side}: add a group with `side: {side}`."
+                )
         if sum(len(self.members(side)) for side in (ALLY, ENEMY)) > MOST_UNITS:
-            raise UsageError(f"the scenario {self.name} has more than {MOST_UNITS} units: take some away.")
+            raise UsageError(
+                f"the scenario {self.name} has more than {MOST_UNITS} units: take some away."
+            )
         if all(types[name].healer for name in self.members(ALLY)):
-            raise UsageError(f"the scenario {self.name} has only healers as allies, who cannot win: add a unit that hits.")
+            raise UsageError(
+                f"the scenario {self.name} has only healers as allies, who cannot win: add a unit "
+                "that hits."
+            )
         _check_places(self)
 
     @property
     def known_types(self) -> dict[str, UnitType]:
         """Every unit type a group may name."""
-        own = {name: build(UnitType, values, f"unit_types.{name}") for name, values in self.unit_types.items()}
+        own = {
+            name: build(UnitType, values, f"unit_types.{name}")
+            for name, values in self.unit_types.items()
+        }
         return {**UNIT_TYPES, **own}
 
     @property
@@ -72,7 +84,8 @@ class Scenario:
         return TERRAINS.get(self.terrain) or tuple(self.terrain.split())
 
     def members(self, side: str) -> list[str]:
-        """The type names of one side's units in order of creation: the index of an agent, or of an enemy."""
+        """The type names of one side's units in order of creation: the index of an agent, or of an
+        enemy."""
         return [name for group in self.groups if group.side == side for name in expanded(group)]
 
 
@@ -89,11 +102,11 @@ def places(scenario: Scenario) -> tuple[list[str], np.ndarray]:
 
 
 def _block(group: Group, types: Mapping[str, UnitType]) -> np.ndarray:
-    """Positions of a group: a square of rows, filled one by one, with a gap between neighbours; enemies' are turned by 180°.
+    """Positions of a group: a square of rows, filled one by one, with a gap between neighbours;
+    enemies' are turned by 180°.
 
-    As in the original the width leaves out the gaps and the height counts those of empty rows, so blocks are a little off
-    their centre.
-    """
+    As in the original the width leaves out the gaps and the height counts those of empty rows, so
+    blocks are a little off their centre."""
     radii = [types[name].radius for name in expanded(group)]
     side = ceil(sqrt(len(radii)))
     rows = [radii[k * side : (k + 1) * side] for k in range(side)]
@@ -115,32 +128,45 @@ def _block(group: Group, types: Mapping[str, UnitType]) -> np.ndarray:
 
 def _check_group(group: Group, types: Mapping[str, UnitType]) -> None:
     if not group.units:
-        raise UsageError(f"the group at {list(group.at)} has no units: write for example `units: {{marine: 5}}`.")
+        raise UsageError(
+            f"the group at {list(group.at)} has no units: write for example `units: {{marine: 5}}`."
+        )
     for name, count in group.units.items():
         if name not in types:
-            raise UsageError(f"{name!r} is no unit type: known are {', '.join(types)}{did_you_mean(str(name), types)}")
+            raise UsageError(
+                f"{name!r} is no unit type: known are {', '.join(types)}{did_you_mean(str(name), types)}"
+            )
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_UNITS:
-            raise UsageError(f"the group at {list(group.at)} has {count!r} of {name}: choose a number from 1 to {MOST_UNITS}.")
+            raise UsageError(
+                f"the group at {list(group.at)} has {count!r} of {name}: choose a number from 1 "
+                f"to {MOST_UNITS}."
+            )
 
 
 def _check_places(scenario: Scenario) -> None:
     """Everybody on the map, ground units on walkable cells."""
     if scenario.terrain not in TERRAINS and len(scenario.terrain.split()) == 1:
         hint = did_you_mean(scenario.terrain, TERRAINS)
-        raise UsageError(f"{scenario.terrain!r} is no terrain: write {', '.join(TERRAINS)} or {SIZE} lines of _ and X{hint}")
+        raise UsageError(
+            f"{scenario.terrain!r} is no terrain: write {', '.join(TERRAINS)} or {SIZE} lines of "
+            f"_ and X{hint}"
+        )
     free = walkable(scenario.rows)
     types = [scenario.known_types[name] for group in scenario.groups for name in expanded(group)]
     names = [name for group in scenario.groups for name in expanded(group)]
     for name, kind, (x, y) in zip(names, types, places(scenario)[1], strict=True):
         where = f"a {name} of the scenario {scenario.name} starts at ({x:.2f}, {y:.2f})"
         if not (0 <= x < SIZE and 0 <= y < SIZE):
-            raise UsageError(f"{where}, which is off the map: move its group to coordinates from 0 to {SIZE}.")
+            raise UsageError(
+                f"{where}, which is off the map: move its group to coordinates from 0 to {SIZE}."
+            )
         if kind.plane == "ground" and not free[int(y), int(x)]:
             raise UsageError(f"{where}, which is blocked: move its group to a walkable place.")
 
 
 def read_scenario(path: Path | str) -> Scenario:
-    """A scenario from a YAML file with the fields of `Scenario`; its name is that of the file unless it says another."""
+    """A scenario from a YAML file with the fields of `Scenario`; its name is that of the file
+    unless it says another."""
     path = Path(path)
     values = {"name": path.stem, **read_yaml(path)}
     try:
@@ -150,20 +176,25 @@ def read_scenario(path: Path | str) -> Scenario:
 
 
 def find_scenario(text: str) -> Scenario:
-    """The scenario behind an id: a known name in upper or lower case, or the path of a YAML file."""
+    """The scenario behind an id: a known name in upper or lower case, or the path of a YAML
+    file."""
     if text.endswith((".yaml", ".yml")):
         return read_scenario(text)
     by_name = {name.lower(): scenario for name, scenario in SCENARIOS.items()}
     if text.lower() not in by_name:
         hint = did_you_mean(text, SCENARIOS)
         raise UsageError(
-            f"smaclite/{text} is not known: write smaclite/ and one of {', '.join(SCENARIOS)}, or a .yaml file{hint}"
+            f"smaclite/{text} is not known: write smaclite/ and one of {', '.join(SCENARIOS)}, or "
+            f"a .yaml file{hint}"
         )
     return by_name[text.lower()]
 
 
-def _facing(name: str, allies: dict[str, int], enemies: dict[str, int], terrain: str = "simple") -> Scenario:
-    """The usual battle: allies to the left, enemies to the right, who walk to where the allies started."""
+def _facing(
+    name: str, allies: dict[str, int], enemies: dict[str, int], terrain: str = "simple"
+) -> Scenario:
+    """The usual battle: allies to the left, enemies to the right, who walk to where the allies
+    started."""
     groups = (Group(ALLY, (9.0, 16.0), allies), Group(ENEMY, (23.0, 16.0), enemies))
     return Scenario(name, groups, attack_point=(9.0, 16.0), terrain=terrain)
 
@@ -189,8 +220,16 @@ _BANE_VS_BANE = Scenario(
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
-        _facing("MMM", {"medivac": 1, "marine": 7, "marauder": 2}, {"medivac": 1, "marine": 7, "marauder": 2}),
-        _facing("MMM2", {"medivac": 1, "marine": 7, "marauder": 2}, {"medivac": 1, "marine": 8, "marauder": 3}),
+        _facing(
+            "MMM",
+            {"medivac": 1, "marine": 7, "marauder": 2},
+            {"medivac": 1, "marine": 7, "marauder": 2},
+        ),
+        _facing(
+            "MMM2",
+            {"medivac": 1, "marine": 7, "marauder": 2},
+            {"medivac": 1, "marine": 8, "marauder": 3},
+        ),
         _CORRIDOR,
         _BANE_VS_BANE,
         _facing("25m_vs_30m", {"marine": 25}, {"marine": 30}),

@@ -1,8 +1,7 @@
 """Who aims at whom, and where everybody would like to go: the first half of a tick.
 
-Allies follow their commands. Enemies walk to the attack point and shoot what they see: healers first, then the nearest.
-Arrays carry the battles last, `[U, B]`.
-"""
+Allies follow their commands. Enemies walk to the attack point and shoot what they see: healers
+first, then the nearest. Arrays carry the battles last, `[U, B]`."""
 
 from typing import NamedTuple
 
@@ -16,7 +15,8 @@ from .precise import Pair
 from .roster import Roster
 from .types import NOBODY, Command, State
 
-# The key of an ally that is known only because it targets the enemy: behind everything that is seen.
+# The key of an ally that is known only because it targets the enemy: behind everything that is
+# seen.
 FAR = 2e9
 
 
@@ -25,7 +25,8 @@ class Intent(NamedTuple):
 
     target: Int[Array, "U B"]
     aim: Int[Array, "U B"]
-    """Whom it fires at if it can: for allies the commanded unit, fallen or not, for enemies their target."""
+    """Whom it fires at if it can: for allies the commanded unit, fallen or not, for enemies their
+    target."""
     attacking: Bool[Array, "U B"]
     preferred: Float[Array, "U 2 B"]
     """Velocity it would take if nobody were in the way."""
@@ -40,7 +41,11 @@ def intend(roster: Roster, state: State, command: Command) -> Intent:
     target = jnp.concatenate([cleaned[:n], enemy_target])
     aim = jnp.concatenate([command.aim, enemy_target])
     in_reach = _in_reach(roster, state.position, jnp.arange(roster.n_units), aim)
-    fires = (aim != NOBODY) & in_reach & jnp.asarray(roster.can_hit)[jnp.arange(roster.n_units)[:, None], aim]
+    fires = (
+        (aim != NOBODY)
+        & in_reach
+        & jnp.asarray(roster.can_hit)[jnp.arange(roster.n_units)[:, None], aim]
+    )
     speed = _speeds(roster, state, cleaned)
     preferred = jnp.where(fires[:, None], 0.0, _towards(roster, state, command, aim, speed))
     attacking = state.attacking | (fires & state.in_play)
@@ -50,9 +55,9 @@ def intend(roster: Roster, state: State, command: Command) -> Intent:
 def keep_targets(roster: Roster, state: State, command: Command) -> Int[Array, "U B"]:
     """Targets after the clean-up at the start of a tick.
 
-    An ally has the unit it was told to attack, while that has hit points. An enemy keeps a target that is in reach, or that
-    targets it. It sees the targets of allies created before it as they are now, of the others as they were a tick ago.
-    """
+    An ally has the unit it was told to attack, while that has hit points. An enemy keeps a target
+    that is in reach, or that targets it. It sees the targets of allies created before it as they
+    are now, of the others as they were a tick ago."""
     n = roster.n_allies
     ally_target = jnp.where(pick(state.hp, command.aim) > 0, command.aim, NOBODY)
     old = state.target[n:]
@@ -60,30 +65,47 @@ def keep_targets(roster: Roster, state: State, command: Command) -> Int[Array, "
     now = jnp.concatenate([ally_target, old])
     seen_now = jnp.asarray(roster.creation)[old] < roster.creation[n:, None]
     targets_me = jnp.where(seen_now, pick(now, old), pick(state.target, old)) == enemies[:, None]
-    keeps = (pick(state.hp, old) > 0) & (targets_me | _in_reach(roster, state.position, enemies, old))
+    keeps = (pick(state.hp, old) > 0) & (
+        targets_me | _in_reach(roster, state.position, enemies, old)
+    )
     return jnp.concatenate([ally_target, jnp.where((old != NOBODY) & keeps, old, NOBODY)])
 
 
-def _enemy_targets(roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]) -> Array:
-    """Damage dealers without a target pick one; while an allied healer is in play, those that aim at others pick anew."""
+def _enemy_targets(
+    roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]
+) -> Array:
+    """Damage dealers without a target pick one; while an allied healer is in play, those that aim
+    at others pick anew."""
     n = roster.n_allies
     old = cleaned[n:]
     listed, seen, targets_me = _candidates(roster, state, cleaned, distance)
-    picked = _first_choice(roster, jnp.where(seen, distance, jnp.where(listed & targets_me, FAR, jnp.inf)))
+    picked = _first_choice(
+        roster, jnp.where(seen, distance, jnp.where(listed & targets_me, FAR, jnp.inf))
+    )
     target = jnp.where(old == NOBODY, picked, old)
     if roster.is_healer[:n].any():
         healer_in_play = (state.in_play[:n] & roster.is_healer[:n, None]).any(0)
         other = _first_choice(roster, jnp.where(seen, distance, jnp.inf))
-        anew = healer_in_play & (old != NOBODY) & ~jnp.asarray(roster.is_healer)[old] & (other != NOBODY)
+        anew = (
+            healer_in_play
+            & (old != NOBODY)
+            & ~jnp.asarray(roster.is_healer)[old]
+            & (other != NOBODY)
+        )
         target = jnp.where(anew, other, target)
     if roster.is_healer[n:].any():
         healing = _heal_targets(roster, state, old, target)
-        target = jnp.where(roster.is_healer[n:, None], jnp.where(old == NOBODY, healing, old), target)
+        target = jnp.where(
+            roster.is_healer[n:, None], jnp.where(old == NOBODY, healing, old), target
+        )
     return target
 
 
-def _candidates(roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]) -> tuple:
-    """Which allies each enemy could hit, which of those it sees (or is targeted by, nearby), and who targets it."""
+def _candidates(
+    roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]
+) -> tuple:
+    """Which allies each enemy could hit, which of those it sees (or is targeted by, nearby), and
+    who targets it."""
     n = roster.n_allies
     listed = state.in_play[None, :n] & roster.can_hit[n:, :n, None]
     targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
@@ -94,7 +116,8 @@ def _candidates(roster: Roster, state: State, cleaned: Int[Array, "U B"], distan
 
 
 def _first_choice(roster: Roster, key: Float[Array, "E N B"]) -> Int[Array, "E B"]:
-    """The ally with the least key, healers before all others, the first among equals; nobody if all keys are infinite."""
+    """The ally with the least key, healers before all others, the first among equals; nobody if all
+    keys are infinite."""
     least, place = first_least(key, axis=1)
     chosen = jnp.where(least < jnp.inf, place, NOBODY)
     healers = roster.is_healer[: roster.n_allies]
@@ -104,22 +127,30 @@ def _first_choice(roster: Roster, key: Float[Array, "E N B"]) -> Int[Array, "E B
     return chosen
 
 
-def _heal_targets(roster: Roster, state: State, old: Int[Array, "E B"], picked: Int[Array, "E B"]) -> Int[Array, "E B"]:
+def _heal_targets(
+    roster: Roster, state: State, old: Int[Array, "E B"], picked: Int[Array, "E B"]
+) -> Int[Array, "E B"]:
     """For each enemy as a healer: the weakest hurt or engaged unit of its side in sight."""
     n = roster.n_allies
     position, hp = state.position[n:], state.hp[n:]
     distance = _distance(position[:, None], position[None])
     creation = roster.creation[n:]
-    # Enemies choose in order of creation, so a healer knows the new targets of those before it only.
-    engaged = jnp.where((creation < creation[:, None])[..., None], picked[None], old[None]) != NOBODY
-    sees = _healable(roster, state) & (distance < (roster.scan_range[n:, None] + roster.radius[n:])[..., None])
+    # Enemies choose in order of creation, so a healer knows the new targets of those before it
+    # only.
+    engaged = (
+        jnp.where((creation < creation[:, None])[..., None], picked[None], old[None]) != NOBODY
+    )
+    sees = _healable(roster, state) & (
+        distance < (roster.scan_range[n:, None] + roster.radius[n:])[..., None]
+    )
     eligible = sees & ((hp < roster.max_hp[n:, None])[None] | engaged)
     least, place = first_least(jnp.where(eligible, hp[None], jnp.inf), axis=1)
     return jnp.where(least < jnp.inf, n + place, NOBODY)
 
 
 def _healable(roster: Roster, state: State) -> Bool[Array, "E E B"]:
-    """Row: a healer, column: units of its side whose plane it can heal, within the original's search radius."""
+    """Row: a healer, column: units of its side whose plane it can heal, within the original's
+    search radius."""
     n = roster.n_allies
     distance = _distance(state.position[n:, None], state.position[None, n:])
     listed = roster.can_hit[n:, n:] & ~np.eye(roster.n_enemies, dtype=bool)
@@ -130,9 +161,8 @@ def _healable(roster: Roster, state: State) -> Bool[Array, "E E B"]:
 def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Pair:
     """[U, B] own speed; but a scripted healer goes no faster than the slowest unit on its list.
 
-    Its list holds those it could heal if it has no target; if it has one, allies that target it, and they only while some
-    enemy looks for a target.
-    """
+    Its list holds those it could heal if it has no target; if it has one, allies that target it,
+    and they only while some enemy looks for a target."""
     n = roster.n_allies
     own = precise.pair(roster.speed[:, None])
     shape = cleaned.shape
@@ -142,7 +172,13 @@ def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Pair:
     someone_looks = (state.in_play[n:] & idle & ~roster.is_healer[n:, None]).any(0)
     followed = _healable(roster, state) & idle[:, None]
     targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
-    chased = targets_me & state.in_play[None, :n] & roster.can_hit[n:, :n, None] & someone_looks & ~idle[:, None]
+    chased = (
+        targets_me
+        & state.in_play[None, :n]
+        & roster.can_hit[n:, :n, None]
+        & someone_looks
+        & ~idle[:, None]
+    )
     on_list = jnp.concatenate([chased, followed], axis=1)
     slowest = jnp.where(on_list, own.high, jnp.inf).min(1)
     limited = roster.is_healer[n:, None] & (slowest < jnp.inf)
@@ -154,8 +190,11 @@ def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Pair:
     return Pair(*(jnp.concatenate(both) for both in zip(allies, (high, low), strict=True)))
 
 
-def _towards(roster: Roster, state: State, command: Command, aim: Int[Array, "U B"], speed: Pair) -> Array:
-    """Full speed towards the aim, the commanded goal or the attack point, past it if need be; zero for those that stop."""
+def _towards(
+    roster: Roster, state: State, command: Command, aim: Int[Array, "U B"], speed: Pair
+) -> Array:
+    """Full speed towards the aim, the commanded goal or the attack point, past it if need be; zero
+    for those that stop."""
     has_aim = (aim != NOBODY)[:, None]
     n_battles = aim.shape[-1]
     walks = jnp.concatenate([command.moves, jnp.ones((roster.n_enemies, n_battles), bool)])[:, None]
@@ -166,7 +205,8 @@ def _towards(roster: Roster, state: State, command: Command, aim: Int[Array, "U 
 def _at_speed(way: Float[Array, "U 2 B"], speed: Float[Array, "U B"]) -> Float[Array, "U 2 B"]:
     length = jnp.sqrt((way**2).sum(1))
     divisor = jnp.where(length > 0, length, 1.0)
-    # Part by part: XLA would replace the division by a broadcast array with a product, which differs in the last bit.
+    # Part by part: XLA would replace the division by a broadcast array with a product, which
+    # differs in the last bit.
     return jnp.stack([way[:, k] * speed / divisor for k in range(2)], axis=1)
 
 
@@ -179,16 +219,23 @@ def _walk(roster: Roster, state: State, command: Command, speed: Pair) -> Float[
     way = precise.add(goal, -state.position)
     way = precise.plus(way, Pair(rest, jnp.zeros_like(rest)))
     squared = precise.times(way, way)
-    length = precise.root(precise.plus(*(Pair(squared.high[:, k], squared.low[:, k]) for k in range(2))))
+    length = precise.root(
+        precise.plus(*(Pair(squared.high[:, k], squared.low[:, k]) for k in range(2)))
+    )
     somewhere = length.high > 0
     length = Pair(jnp.where(somewhere, length.high, 1.0)[:, None], length.low[:, None])
     scaled = precise.times(way, Pair(speed.high[:, None], speed.low[:, None]))
     return jnp.where(somewhere[:, None], precise.divide(scaled, length), 0.0)
 
 
-def _in_reach(roster: Roster, position: Float[Array, "U 2 B"], who: Int[Array, "K"], aim: Int[Array, "K B"]) -> Array:
+def _in_reach(
+    roster: Roster, position: Float[Array, "U 2 B"], who: Int[Array, "K"], aim: Int[Array, "K B"]
+) -> Array:
     """Whether the weapon of unit `who[k]` reaches `aim[k]`."""
-    return _distance(position[who], pick(position, aim)) <= jnp.asarray(roster.reach)[who[:, None], aim]
+    return (
+        _distance(position[who], pick(position, aim))
+        <= jnp.asarray(roster.reach)[who[:, None], aim]
+    )
 
 
 def _distance(one: Float[Array, "*K 2 B"], other: Float[Array, "*K 2 B"]) -> Float[Array, "*K B"]:

@@ -1,4 +1,5 @@
-"""Where one can walk, and the walls around it: cells, the rectangles of blocked ones, and which walls are near which cell."""
+"""Where one can walk, and the walls around it: cells, the rectangles of blocked ones, and which
+walls are near which cell."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -8,14 +9,16 @@ import numpy as np
 from dgmarl.errors import UsageError
 
 SIZE = 32
-# Units leave the map by a step or two where it has no side walls; the table of near walls covers that rim as well.
+# Units leave the map by a step or two where it has no side walls; the table of near walls covers
+# that rim as well.
 RIM = 4
 WALKABLE, BLOCKED = "_", "X"
 
 
 @dataclass(frozen=True)
 class Walls:
-    """The edges of all blocked rectangles, four each, counter-clockwise; one walks on the right of an edge."""
+    """The edges of all blocked rectangles, four each, counter-clockwise; one walks on the right of
+    an edge."""
 
     start: np.ndarray
     """[W, 2]"""
@@ -24,7 +27,8 @@ class Walls:
 
 
 def _rows(first: int, *intervals: tuple[int, int]) -> tuple[str, ...]:
-    """A map whose rows from `first` upwards are walkable on one interval each; all other rows are blocked."""
+    """A map whose rows from `first` upwards are walkable on one interval each; all other rows are
+    blocked."""
     rows = [BLOCKED * SIZE] * SIZE
     for y, (left, right) in enumerate(intervals, start=first):
         rows[y] = BLOCKED * left + WALKABLE * (right - left) + BLOCKED * (SIZE - right)
@@ -49,20 +53,25 @@ def walkable(rows: tuple[str, ...]) -> np.ndarray:
     """[y, x] booleans of a drawn map."""
     if len(rows) != SIZE or any(len(row) != SIZE for row in rows):
         widths = sorted({len(row) for row in rows})
-        raise UsageError(f"the terrain has {len(rows)} lines of {widths} characters, but must have {SIZE} lines of {SIZE}.")
+        raise UsageError(
+            f"the terrain has {len(rows)} lines of {widths} characters, but must have {SIZE} "
+            f"lines of {SIZE}."
+        )
     strange = set("".join(rows)) - {WALKABLE, BLOCKED}
     if strange:
         raise UsageError(
-            f"the terrain holds {sorted(strange)[0]!r}, but only {WALKABLE} (walkable) and {BLOCKED} (blocked) are allowed."
+            f"the terrain holds {sorted(strange)[0]!r}, but only {WALKABLE} (walkable) and "
+            f"{BLOCKED} (blocked) are allowed."
         )
     return np.array([[cell == WALKABLE for cell in row] for row in reversed(rows)])
 
 
 def rectangles(free: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """Blocked cells as (x, y, width, height), greedily: rightwards, then upwards while the whole segment is blocked.
+    """Blocked cells as (x, y, width, height), greedily: rightwards, then upwards while the whole
+    segment is blocked.
 
-    Growing takes no heed of cells that another rectangle holds already, so rectangles can overlap, as in the original.
-    """
+    Growing takes no heed of cells that another rectangle holds already, so rectangles can overlap,
+    as in the original."""
     seen = np.zeros_like(free)
     found = []
     for y in range(SIZE):
@@ -81,24 +90,29 @@ def rectangles(free: np.ndarray) -> list[tuple[int, int, int, int]]:
 
 def walls(free: np.ndarray) -> Walls:
     """The edges of the blocked rectangles."""
-    corners = [((x, y), (x + width, y), (x + width, y + height), (x, y + height)) for x, y, width, height in rectangles(free)]
+    corners = [
+        ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
+        for x, y, width, height in rectangles(free)
+    ]
     start = np.array(corners, np.float32).reshape(-1, 4, 2)
     return Walls(start.reshape(-1, 2), np.roll(start, -1, axis=1).reshape(-1, 2))
 
 
 def walls_near_cells(free: np.ndarray, edges: Walls, reach: float) -> np.ndarray:
-    """[cells, C] the edges within `reach` of some point of a cell on their walkable side, padded with -1.
+    """[cells, C] the edges within `reach` of some point of a cell on their walkable side, padded
+    with -1.
 
-    Cells are numbered row by row over the map and a rim of `RIM` around it. C is what the most crowded walkable cell needs:
-    nobody who minds walls stands in a blocked one, which keeps its nearest C.
-    """
+    Cells are numbered row by row over the map and a rim of `RIM` around it. C is what the most
+    crowded walkable cell needs: nobody who minds walls stands in a blocked one, which keeps its
+    nearest C."""
     side = SIZE + 2 * RIM
     y, x = np.divmod(np.arange(side * side), side)
     low = np.stack([x, y], axis=-1)[:, None] - RIM
     first, last = np.minimum(edges.start, edges.end), np.maximum(edges.start, edges.end)
     gap = np.maximum(0, np.maximum(first - (low + 1), low - last))
     near = (gap**2).sum(-1) < reach**2
-    # The right-hand side of an edge, seen from the corner of the cell that lies farthest to the right.
+    # The right-hand side of an edge, seen from the corner of the cell that lies farthest to the
+    # right.
     direction = np.sign(edges.end - edges.start)
     right = np.stack([direction[:, 1], -direction[:, 0]], axis=-1)
     farthest = np.where(right > 0, low + 1, low)

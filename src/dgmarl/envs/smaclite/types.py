@@ -71,18 +71,23 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True)
 class SmacliteConfig:
-    """What can be chosen about a battle, beside the scenario. The defaults are those of the paper's text."""
+    """What can be chosen about a battle, beside the scenario. The defaults are those of the paper's
+    text."""
 
     reward: Literal["by_source", "team", "as_published"] = "by_source"
-    """Who is paid: the ally that dealt the damage; everybody alike; or what the paper's code does, whose ids are mixed up."""
+    """Who is paid: the ally that dealt the damage; everybody alike; or what the paper's code does,
+    whose ids are mixed up."""
     horizon: int = 150
     """Steps until an episode is truncated."""
     revive: bool = True
-    """A healer that acts later in the same tick can bring back a unit that was just killed, as in the original."""
+    """A healer that acts later in the same tick can bring back a unit that was just killed, as in
+    the original."""
     healer_flags: bool = True
-    """A healer's "can be attacked" number of enemy k says whether ally k can be healed, as in the original; False: always 0."""
+    """A healer's "can be attacked" number of enemy k says whether ally k can be healed, as in the
+    original; False: always 0."""
     oracle: Literal["distance", "nearest"] = "distance"
-    """Oracle graph: allies within `oracle_distance`, or the `oracle_neighbours` nearest, as in the paper's code."""
+    """Oracle graph: allies within `oracle_distance`, or the `oracle_neighbours` nearest, as in the
+    paper's code."""
     oracle_distance: float = TARGETING_RANGE
     """How far apart, centre to centre, two allies may be for an edge."""
     oracle_neighbours: int = 3
@@ -93,6 +98,11 @@ class SmacliteConfig:
         if self.horizon < 1:
             raise UsageError(f"smaclite has horizon={self.horizon}: choose 1 step or more.")
         if not self.oracle_distance >= 0:
-            raise UsageError(f"smaclite has oracle_distance={self.oracle_distance}: choose 0 or more cells.")
+            raise UsageError(
+                f"smaclite has oracle_distance={self.oracle_distance}: choose 0 or more cells."
+            )
         if self.oracle_neighbours < 1:
-            raise UsageError(f"smaclite has oracle_neighbours={self.oracle_neighbours}: choose 1 (itself) or more.")
+            raise UsageError(
+                f"smaclite has oracle_neighbours={self.oracle_neighbours}: choose 1 (itself) or "
+                "more."
+            )

@@ -28,7 +28,8 @@ class UnitType:
     size: float
     """Diameter of its disc."""
     shield: float = 0.0
-    """Shield points, taken before hit points and never softened by armour; they come back ten seconds after the last hit."""
+    """Shield points, taken before hit points and never softened by armour; they come back ten
+    seconds after the last hit."""
     energy: float = 0.0
     """The most energy it can hold; only healers use it."""
     starting_energy: float = 0.0
@@ -61,7 +62,8 @@ class UnitType:
         for name in ("hp", "size"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(
-                    f"a unit type has {name}={getattr(self, name)}, but must be above 0: choose a positive number."
+                    f"a unit type has {name}={getattr(self, name)}, but must be above 0: choose a "
+                    "positive number."
                 )
         for name in (
             "damage",
@@ -75,12 +77,18 @@ class UnitType:
             "blast_radius",
         ):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise UsageError(f"a unit type has {name}={getattr(self, name)}, which must not be negative: choose 0 or more.")
+                raise UsageError(
+                    f"a unit type has {name}={getattr(self, name)}, which must not be negative: "
+                    "choose 0 or more."
+                )
         if not 1 <= self.attacks <= 8:
-            raise UsageError(f"a unit type has attacks={self.attacks}: choose 1 to 8 hits per volley.")
+            raise UsageError(
+                f"a unit type has attacks={self.attacks}: choose 1 to 8 hits per volley."
+            )
         if self.size > 4 or self.speed > 8:
             raise UsageError(
-                f"a unit type has size={self.size} and speed={self.speed}: choose a size up to 4 and a speed up to 8 cells."
+                f"a unit type has size={self.size} and speed={self.speed}: choose a size up to 4 "
+                "and a speed up to 8 cells."
             )
 
     @property

@@ -1,4 +1,5 @@
-"""Star-Spread: leaves move to landmarks, the hub is paid for coverage; the dependence graph is known (a star)."""
+"""Star-Spread: leaves move to landmarks, the hub is paid for coverage; the dependence graph is
+known (a star)."""
 
 from dgmarl.envs.star_spread.env import StarSpread, StarSpreadConfig, StarSpreadState
 

@@ -8,22 +8,36 @@ SIDE = 400.0
 MARGIN = 24.0
 
 
-def draw_star_spread(position: np.ndarray, landmarks: np.ndarray, covered_within: float, graph: object = None) -> str:
-    """Landmarks as rings (filled when somebody stands there), agents as discs, dependence edges as arrows."""
+def draw_star_spread(
+    position: np.ndarray, landmarks: np.ndarray, covered_within: float, graph: object = None
+) -> str:
+    """Landmarks as rings (filled when somebody stands there), agents as discs, dependence edges as
+    arrows."""
     radius = max(4.0, min(13.0, 90.0 / len(position)))
     agents, places = _pixels(position), _pixels(landmarks)
-    covered = np.linalg.norm(position[:, None] - landmarks[None], axis=-1).min(axis=0) <= covered_within
+    covered = (
+        np.linalg.norm(position[:, None] - landmarks[None], axis=-1).min(axis=0) <= covered_within
+    )
     shapes = [
         rect(0, 0, SIDE, SIDE, "#fbfaf7"),
         rect(MARGIN / 2, MARGIN / 2, SIDE - MARGIN, SIDE - MARGIN, "none", stroke="#ccc"),
     ]
     for (x, y), full in zip(places, covered, strict=True):
-        shapes.append(circle(x, y, radius * 1.5, "#dff0d8" if full else "none", stroke="#7a7", stroke_width=2))
+        shapes.append(
+            circle(x, y, radius * 1.5, "#dff0d8" if full else "none", stroke="#7a7", stroke_width=2)
+        )
     shapes += dependence_arrows(graph, agents, radius * 1.2)
     for agent, (x, y) in enumerate(agents):
         shapes.append(circle(x, y, radius, agent_colour(agent), stroke="#fff", stroke_width=1.5))
-        shapes.append(text(x, y, "hub" if agent == 0 else agent, radius * (0.75 if agent == 0 else 1), "#fff"))
-    return picture(SIDE, SIDE, shapes, f"Star-Spread with {len(position)} agents, {int(covered.sum())} landmarks covered")
+        shapes.append(
+            text(x, y, "hub" if agent == 0 else agent, radius * (0.75 if agent == 0 else 1), "#fff")
+        )
+    return picture(
+        SIDE,
+        SIDE,
+        shapes,
+        f"Star-Spread with {len(position)} agents, {int(covered.sum())} landmarks covered",
+    )
 
 
 def _pixels(point: np.ndarray) -> np.ndarray:

@@ -1,0 +1,256 @@
+"""Configuration: frozen dataclasses, built from plain values, with every mistake named in one
+sentence.
+
+`build(Class, values)` and `plain(config)` are inverse to each other, so a resolved configuration
+written to YAML and read back is the identical object. YAML is read with the safe loader: a file can
+hold values, never code."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from dgmarl.errors import UsageError
+from dgmarl.files import write_atomic
+
+Config = TypeVar("Config")
+
+
+def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
+    """A `cls` from plain values; fields that are not named keep their default. `where` is the
+    dotted path for messages.
+
+    A class whose field types depend on other values says so in a class method
+    `field_types(values)`."""
+    if not isinstance(values, Mapping):
+        raise UsageError(
+            f"{where or cls.__name__} is {values!r}, but must be a mapping of fields to values."
+        )
+    hints = typing.get_type_hints(cls) | getattr(cls, "field_types", lambda values: {})(values)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+    for name in values:
+        if name not in fields:
+            raise UsageError(
+                f"{_path(where, name)} is not a field of {cls.__name__}; {suggest(str(name), fields)}"
+            )
+    missing = [name for name, field in fields.items() if name not in values and _required(field)]
+    if missing:
+        raise UsageError(
+            f"{_path(where, missing[0])} is missing: {cls.__name__} needs it, so give it a value."
+        )
+    return cls(
+        **{name: convert(value, hints[name], _path(where, name)) for name, value in values.items()}
+    )
+
+
+def plain(config: Any) -> Any:
+    """The configuration as nested plain values (dicts, lists, numbers, text), ready for YAML or
+    JSON."""
+    if dataclasses.is_dataclass(config):
+        return {
+            field.name: plain(getattr(config, field.name)) for field in dataclasses.fields(config)
+        }
+    if isinstance(config, tuple | list):
+        return [plain(item) for item in config]
+    if isinstance(config, dict):
+        return {name: plain(value) for name, value in config.items()}
+    return str(config) if isinstance(config, Path) else config
+
+
+def override(config: Config, values: Mapping[str, Any]) -> Config:
+    """A copy with some fields changed; a dotted name such as `learner.gamma` reaches into nested
+    configurations."""
+    nested = plain(config)
+    for name, value in values.items():
+        *parents, last = name.split(".")
+        target = nested
+        for parent in parents:
+            if not isinstance(target.get(parent), dict):
+                raise UsageError(
+                    f"{name} cannot be set: {parent} has no fields of its own; {suggest(parent, target)}"
+                )
+            target = target[parent]
+        target[last] = value
+    return build(type(config), nested)
+
+
+def dotted(
+    values: Mapping[str, Any], leave_out: Iterable[str] = (), where: str = ""
+) -> dict[str, Any]:
+    """Nested values as `override` takes them: `{"learner": {"gamma": 1}}` becomes
+    `{"learner.gamma": 1}`."""
+    flat = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= dotted(value, where=_path(where, name))
+        elif name not in leave_out:
+            flat[_path(where, name)] = value
+    return flat
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["noise=0", "layout=grid"]` from a command line as a mapping; values are read as YAML
+    scalars."""
+    parsed = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(
+                f"--set was given {assignment!r}, but needs NAME=VALUE, for example --set noise=0."
+            )
+        parsed[name.strip()] = _parse_yaml(value, f"the value of {name.strip()}")
+    return parsed
+
+
+def read_yaml(path: Path | str) -> dict[str, Any]:
+    """The mapping in a YAML file; a missing, broken or unsafe file is refused."""
+    path = Path(path)
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(
+            f"The configuration file {path} cannot be read ({reason}): check the path."
+        ) from None
+    values = _parse_yaml(content, f"the configuration file {path}")
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UsageError(
+            f"The configuration file {path} holds a {type(values).__name__}, but must hold "
+            "`field: value` lines."
+        )
+    return values
+
+
+def write_yaml(path: Path | str, config: Any) -> None:
+    """Write the resolved configuration, fields in their order of declaration."""
+    import yaml
+
+    write_atomic(path, yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True))
+
+
+def convert(value: Any, hint: Any, name: str) -> Any:
+    """`value` as the type `hint`, or a UsageError that names the field, the value and what is
+    allowed."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return value if isinstance(value, hint) else build(hint, value, name)
+    if origin is Literal:
+        return _one_of(value, arguments, name)
+    if origin in (typing.Union, types.UnionType):
+        return _any_of(value, arguments, name)
+    if origin is tuple:
+        return _tuple_of(value, arguments, name)
+    if origin is dict or hint is dict:
+        return _instance(value, dict, "a mapping", name)
+    if hint in (int, float):
+        return _number(value, hint, name)
+    if hint is Path:
+        return Path(_instance(value, str | Path, "a path", name))
+    return _instance(
+        value,
+        hint,
+        {bool: "true or false", str: "text"}.get(hint, getattr(hint, "__name__", str(hint))),
+        name,
+    )
+
+
+def suggest(given: str, allowed: Iterable[Any]) -> str:
+    """The end of a sentence: what is allowed, and `did you mean ...?` if something is close."""
+    names = [str(name) for name in allowed]
+    return f"allowed are {', '.join(names)}{did_you_mean(given, names)}"
+
+
+def did_you_mean(given: str, names: Iterable[str]) -> str:
+    """The very end of a sentence: the nearest name, or a full stop."""
+    close = difflib.get_close_matches(given, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else "."
+
+
+def _one_of(value: Any, allowed: tuple[Any, ...], name: str) -> Any:
+    if value in allowed and not isinstance(value, bool):
+        return value
+    raise UsageError(f"{name} is {value!r}, but {suggest(str(value), allowed)}")
+
+
+def _any_of(value: Any, hints: tuple[Any, ...], name: str) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    choices = [hint for hint in hints if hint is not type(None)]
+    for hint in choices[:-1]:
+        try:
+            return convert(value, hint, name)
+        except UsageError:
+            continue
+    return convert(value, choices[-1], name)
+
+
+def _tuple_of(value: Any, hints: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise UsageError(f"{name} is {value!r}, but must be a list.")
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        hints = (hints[0],) * len(value)
+    if len(hints) != len(value):
+        raise UsageError(f"{name} has {len(value)} entries, but must have {len(hints)}.")
+    return tuple(
+        convert(item, hint, f"{name}[{k}]")
+        for k, (item, hint) in enumerate(zip(value, hints, strict=True))
+    )
+
+
+def _number(value: Any, kind: type, name: str) -> Any:
+    """Integers may be written 1e6, which YAML reads as text; 2.5 is not an integer, and true is not
+    a number."""
+    wanted = "a whole number" if kind is int else "a number"
+    try:
+        number = float(value) if isinstance(value, str) else value
+    except ValueError:
+        raise UsageError(f"{name} is {value!r}, but must be {wanted}.") from None
+    whole = (
+        isinstance(number, int | float)
+        and number == number
+        and abs(number) != float("inf")
+        and number == int(number)
+    )
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or number != number
+        or (kind is int and not whole)
+    ):
+        raise UsageError(f"{name} is {value!r}, but must be {wanted}.")
+    return kind(number)
+
+
+def _instance(value: Any, kind: Any, wanted: str, name: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    raise UsageError(f"{name} is {value!r}, but must be {wanted}.")
+
+
+def _parse_yaml(content: str, what: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise UsageError(
+            f"In {what}{place}: {problem}; only plain YAML values, indented with spaces, are read."
+        ) from None
+
+
+def _required(field: "dataclasses.Field[Any]") -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _path(where: str, name: object) -> str:
+    return f"{where}.{name}" if where else str(name)

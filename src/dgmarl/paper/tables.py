@@ -1,0 +1,120 @@
+"""What belongs to a figure of the paper: its pictures and its tables, from whatever results there
+are of it."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from dgmarl.paper.plans import IQM_OF_PAPER, SIX, PaperFigure
+from dgmarl.report.aggregate import Aggregates, over_scenarios
+from dgmarl.report.figures import graph_panels, learning_curves, scenario_panels
+from dgmarl.report.results import Result, budget_text
+from dgmarl.report.statistics import Interval, mean_interval
+from dgmarl.report.style import order, style
+from dgmarl.report.table import interval_texts
+
+
+def draw(results: Sequence[Result]) -> dict[str, Figure]:
+    """By kind: learning curves, graphs over training, and over scenarios what may be put
+    together."""
+    drawn = {"curves": learning_curves(scenario_panels(results))}
+    if panels := graph_panels(results):
+        drawn["graphs"] = learning_curves(panels)
+    together = over_scenarios(results)
+    return drawn | (
+        together.figures()
+        if isinstance(together, Aggregates) and len(together.scenarios) > 1
+        else {}
+    )
+
+
+def table_page(figure: PaperFigure, results: Sequence[Result], pictures: Iterable[str]) -> str:
+    """A page of Markdown: what the figure shows, its pictures, and final returns with intervals."""
+    shown = "\n\n".join(f"![{figure.name}, {Path(path).stem}]({path})" for path in pictures)
+    together = over_scenarios(results)
+    over_all = (
+        f"## Over scenarios\n\n{iqm_table(together)}"
+        if isinstance(together, Aggregates)
+        else together
+    )
+    return f"""# {figure.name} (version {figure.version})
+
+{figure.about}
+
+Not stated in the paper, chosen here: {figure.choices}
+
+{shown}
+
+## Final returns
+
+{final_table(results)}
+
+{over_all}
+"""
+
+
+def final_table(results: Sequence[Result]) -> str:
+    """Scenarios down, methods across: mean over seeds of the last evaluation with its interval, and
+    the number of seeds.
+
+    Where methods of one scenario had different numbers of steps, those that had fewer than the
+    others say how many."""
+    methods = sorted({result.method for result in results}, key=order)
+    found = {(result.scenario, result.method): result for result in results}
+    rows = []
+    for scenario in dict.fromkeys(result.scenario for result in results):
+        own = {method: found[scenario, method] for method in methods if (scenario, method) in found}
+        seeds = sorted({len(result.final) for result in own.values()})
+        longest = max(result.budget for result in own.values())
+        cells = [final_text(own[method], longest) if method in own else "" for method in methods]
+        counts = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+        rows.append((f"`{scenario}`", *cells, counts, f"{longest / 1e6:.2g} million"))
+    return markdown(
+        ("scenario", *(style(method).name for method in methods), "seeds", "steps"), rows
+    )
+
+
+def final_text(result: Result, full: int) -> str:
+    """Mean final return with its interval, and the steps where they are fewer than `full`."""
+    fewer = f" after {budget_text(result)}" if 1.1 * result.budget < full else ""
+    return text(mean_interval(result.final)) + fewer
+
+
+def iqm_table(together: Aggregates) -> str:
+    """Per method the interquartile mean, beside the paper's where it is of the same scenarios."""
+    of_paper = (
+        IQM_OF_PAPER if together.benchmark == "lbf" and set(together.scenarios) == set(SIX) else {}
+    )
+    rows = []
+    for method in together.of_method:
+        worst = min(values.mean() for values in together.finals(method))
+        paper = [f"{of_paper[method]:.2f}" if method in of_paper else ""] if of_paper else []
+        steps = [] if together.comparable() else [budget_text(*together.of_method[method])]
+        rows.append(
+            (
+                style(method).name,
+                text(together.iqm(method)),
+                *paper,
+                f"{worst:.3f}",
+                together.runs(method),
+                *steps,
+            )
+        )
+    paper, steps = (
+        ["the paper's IQM"] if of_paper else [],
+        [] if together.comparable() else ["steps"],
+    )
+    return markdown(("method", "IQM", *paper, "mean in its worst scenario", "runs", *steps), rows)
+
+
+def text(interval: Interval) -> str:
+    """Estimate and ends."""
+    return " ".join(interval_texts(interval))
+
+
+def markdown(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table."""
+    lines = [tuple(titles), *rows]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

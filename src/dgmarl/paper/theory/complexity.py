@@ -1,0 +1,126 @@
+"""Theorem 1, run: policy gradient with both estimators by the theorem's own recipe, counting
+samples until E ||grad J||^2 <= epsilon^2.
+
+The recipe is eta = epsilon^2 m / (2 L nu), m = nu / (4 epsilon^2), H = log(N / epsilon) / log(1 /
+gamma), with nu = E ||g||^2 of the estimator in use and L = || Hessian of J ||, both measured at the
+first policy. Nothing is tuned. The gradient norm that is checked is exact."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy.random import Generator
+
+from dgmarl.paper.theory.moments import credited_rewards, trajectory_gradients
+from dgmarl.paper.theory.networked_mdp import Array, softmax
+from dgmarl.paper.theory.voter import (
+    VoterNetwork,
+    plain_voter,
+    sample_voter,
+    topology,
+    voter_gradient,
+)
+
+MAX_ITERATIONS = 5000
+"""Far more than the recipe ever needs (some dozens); without it a mistake would loop for ever."""
+
+
+@dataclass(frozen=True)
+class SampleCount:
+    """How many vector samples (time steps of all agents together) one estimator needed on one
+    network."""
+
+    topology: str
+    n_agents: int
+    estimator: str
+    """"graph" or "standard"."""
+    batch: int
+    """Trajectories m per update."""
+    samples: tuple[float, ...]
+    """One count per seed."""
+
+
+def smoothness(voter: VoterNetwork, logits: Float[Array, "N 2 2"], step: float = 1e-5) -> float:
+    """The spectral norm of the Hessian of J at `logits`, by central differences of the exact
+    gradient."""
+    shifts = step * np.eye(logits.size).reshape(-1, *logits.shape)
+    hessian = (
+        voter_gradient(voter, logits + shifts) - voter_gradient(voter, logits - shifts)
+    ).reshape(logits.size, -1) / (2 * step)
+    return float(np.linalg.norm(hessian, 2))
+
+
+def estimate(
+    rng: Generator,
+    voter: VoterNetwork,
+    logits: Float[Array, "runs N 2 2"],
+    lags: Float[Array, "N N"],
+    n_steps: int,
+    batch: int,
+) -> Float[Array, "runs B N 2 2"]:
+    """Single-trajectory gradients of `batch` trajectories for each run."""
+    states, actions = sample_voter(rng, voter, logits, n_steps, batch)
+    rewards = voter.reward[np.arange(voter.n_agents), states, actions]
+    credited = credited_rewards(rewards, lags, voter.gamma)
+    return trajectory_gradients(states, actions, credited, softmax(logits)[:, None])
+
+
+def samples_to_stationary(
+    rng: Generator,
+    name: str,
+    n_agents: int,
+    estimator: str,
+    *,
+    epsilon: float,
+    gamma: float,
+    n_seeds: int,
+) -> SampleCount:
+    """Ascend from uniform policies until the mean of || grad J(theta^n) ||^2 over the iterates so
+    far is at most epsilon^2."""
+    voter = plain_voter(topology(name, n_agents), gamma)
+    lags = voter.lags if estimator == "graph" else np.zeros_like(voter.lags)
+    n_steps = int(np.ceil(np.log(n_agents / epsilon) / np.log(1 / gamma)))
+    logits = np.zeros((n_seeds, n_agents, 2, 2))
+    pilot = estimate(rng, voter, logits[:1], lags, n_steps, 4000)
+    nu = float((pilot**2).sum(axis=(2, 3, 4)).mean())
+    batch = max(1, int(np.ceil(nu / (4 * epsilon**2))))
+    step_size = epsilon**2 * batch / (2 * smoothness(voter, logits[0]) * nu)
+    total, needed = np.zeros(n_seeds), np.full(n_seeds, np.inf)
+    for iteration in range(1, MAX_ITERATIONS + 1):
+        total += (voter_gradient(voter, logits) ** 2).sum(axis=(1, 2, 3))
+        reached = (total / iteration <= epsilon**2) & np.isinf(needed)
+        needed[reached] = iteration * batch * n_steps
+        if np.isfinite(needed).all():
+            return SampleCount(name, n_agents, estimator, batch, tuple(needed.tolist()))
+        logits = logits + step_size * estimate(rng, voter, logits, lags, n_steps, batch).mean(
+            axis=1
+        )
+    raise RuntimeError(
+        f"{estimator} estimator, {name}, N = {n_agents}: no stationary point after "
+        f"{MAX_ITERATIONS} iterations"
+    )
+
+
+def predicted_samples(
+    name: str, n_agents: int, *, epsilon: float, gamma: float
+) -> dict[str, float]:
+    """How Theorem 1's bounds grow with N, and how they do with the second moments that can be
+    proved (see moments.py)."""
+    pairs = plain_voter(topology(name, n_agents), gamma).gamma_matrix
+    common = n_agents * float(pairs.sum(axis=1).max()) * np.log(n_agents / epsilon)
+    return {
+        "graph": common * float(pairs.sum()),
+        "standard": common * n_agents**2,
+        "graph proved": common * float((np.sqrt(pairs).sum(axis=1) ** 2).sum()),
+        "standard proved": common * n_agents**3,
+    }
+
+
+def curve(
+    counts: list[SampleCount], name: str, estimator: str
+) -> tuple[Float[Array, "K"], Float[Array, "K seeds"]]:
+    """Sizes N and the counts of all seeds for one network and estimator."""
+    chosen = [c for c in counts if c.topology == name and c.estimator == estimator]
+    return np.array([c.n_agents for c in chosen], dtype=float), np.array(
+        [c.samples for c in chosen]
+    )

@@ -1,0 +1,218 @@
+"""Expected dependence-graph gradients, exactly: the chain of joint states, augmented with the set
+of agents reached so far.
+
+The set R_t of agents reached from (0, j) starts as {j} and grows by R_{t+1} = {i : some k in R_t
+has k in Pa^i(s_t)}, so (s_t, R_t) is a Markov chain on S^N * 2^N states. Any credit that weighs
+what agent i got at step t by a function of (s_t, R_t) has an exact expectation: one linear system.
+One chain serves every source j; only the first set differs."""
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from dgmarl.paper.theory.networked_mdp import (
+    Array,
+    NetworkedMDP,
+    joint_policy,
+    score_average,
+    state_chain,
+    values,
+    visits,
+)
+
+Weight = Callable[[Bool[Array, "joint N N"]], Float[Array, "N joint sets"]]
+
+
+def membership(n_agents: int) -> Bool[Array, "sets N"]:
+    """Every subset of the agents as a row of flags; set number f contains agent k iff bit k of f is
+    one."""
+    return (np.arange(2**n_agents)[:, None] >> np.arange(n_agents)) % 2 == 1
+
+
+def reached_next(graph: Bool[Array, "joint N N"]) -> Bool[Array, "joint sets N"]:
+    """Which agents are reached one step after state s when the agents of a set were reached before
+    it."""
+    return np.einsum("fk,ski->sfi", membership(graph.shape[1]).astype(int), graph.astype(int)) > 0
+
+
+def next_set(graph: Bool[Array, "joint N N"]) -> Int[Array, "joint sets"]:
+    """The number of the set R_{t+1}, given s_t and R_t."""
+    return reached_next(graph) @ (1 << np.arange(graph.shape[1]))
+
+
+def reward_weight(reward_graph: Bool[Array, "joint N N"]) -> Weight:
+    """1(j in Pa^i(s_t, t)): some reached k is a reward parent of i now. The identity reward graph
+    gives Proposition 1."""
+    return lambda graph: reached_next(reward_graph).transpose(2, 0, 1).astype(float)
+
+
+def td_weight(lambda_: float, *, weighted: bool) -> Weight:
+    """Algorithm 1's weight of the TD error of i at t: is i reached at t + 1? `weighted`: lambda *
+    reached + 1 - lambda."""
+
+    def weigh(graph: Bool[Array, "joint N N"]) -> Float[Array, "N joint sets"]:
+        reached = reached_next(graph).transpose(2, 0, 1).astype(float)
+        return lambda_ * reached + 1 - lambda_ if weighted else reached
+
+    return weigh
+
+
+def text_td_weight(graph: Bool[Array, "joint N N"]) -> Float[Array, "N joint sets"]:
+    """The weight in the text above Algorithm 1, one hop shorter: is i reached at t (not t + 1)?"""
+    reached = membership(graph.shape[1]).T.astype(float)
+    return np.repeat(reached[:, None], len(graph), axis=1)
+
+
+def meeting_weight(graph: Bool[Array, "joint N N"]) -> Float[Array, "N joint sets"]:
+    """1 at the meeting step M alone: i is not reached at M but is at M + 1."""
+    before = membership(graph.shape[1]).T[:, None]
+    return (reached_next(graph).transpose(2, 0, 1) & ~before).astype(float)
+
+
+def credited_values(
+    mdp: NetworkedMDP,
+    logits: Float[Array, "N S A"],
+    graph: Bool[Array, "joint N N"],
+    amount: Float[Array, "N joint joint_action"],
+    weight: Weight,
+    discount: float,
+) -> Float[Array, "N N joint joint_action"]:
+    """E[ sum_t discount^t weight^i(s_t, R_t) amount^i(s_t, a_t) | s_0 = s, a_0 = a, R_0 = {j} ];
+    axes source j, target i, s, a."""
+    policy, chain = joint_policy(mdp, logits), state_chain(mdp, logits)
+    weights, following = weight(graph), next_set(graph)
+    credit = weights * np.einsum("sa,isa->is", policy, amount)[:, :, None]
+    later = np.zeros_like(credit)
+    for reached in reversed(range(credit.shape[2])):
+        # Self-loops make sets grow only, and a larger set has a larger number: what comes after is
+        # known or stays in this set.
+        after = following[:, reached]
+        known = credit[:, :, reached] + discount * np.einsum(
+            "st,its->is", chain, later[:, :, after]
+        )
+        stays = discount * chain * (after == reached)[:, None]
+        later[:, :, reached] = np.linalg.solve(np.eye(len(chain)) - stays, known.T).T
+    by_source = []
+    for j in range(mdp.n_agents):
+        first = 1 << j
+        arrived = later[
+            :, :, following[:, first]
+        ]  # [i, s', s]: value at s' with the set that s leads to
+        by_source.append(
+            weights[:, :, first, None] * amount
+            + discount * np.einsum("sat,its->isa", mdp.kernel, arrived)
+        )
+    return np.stack(by_source)
+
+
+def gradient_from(
+    mdp: NetworkedMDP,
+    logits: Float[Array, "N S A"],
+    signal: Float[Array, "N N joint joint_action"],
+    start_discount: float | None = None,
+) -> Float[Array, "N N S A"]:
+    """sum_t start_discount^t E[ grad log pi_j(a_t^j | s_t^j) signal^{ji}(s_t, a_t) ] for every
+    source j and target i."""
+    weight = visits(mdp, logits, start_discount)
+    return np.stack([score_average(mdp, logits, j, signal[j], weight) for j in range(mdp.n_agents)])
+
+
+def dependence_graph_gradient(
+    mdp: NetworkedMDP,
+    logits: Float[Array, "N S A"],
+    graph: Bool[Array, "joint N N"] | None = None,
+    reward_graph: Bool[Array, "joint N N"] | None = None,
+    start_discount: float | None = None,
+) -> Float[Array, "N N S A"]:
+    """Proposition 1 and Proposition prop:global_generalized, with the true graphs unless others are
+    given.
+
+    `start_discount` = gamma^2 is equation grad_graph to the letter, with gamma^t before the score
+    and gamma^k before the reward."""
+    graph = mdp.graph if graph is None else graph
+    reward_graph = mdp.reward_graph if reward_graph is None else reward_graph
+    signal = credited_values(mdp, logits, graph, mdp.reward, reward_weight(reward_graph), mdp.gamma)
+    return gradient_from(mdp, logits, signal, start_discount)
+
+
+def own_state_critic(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "N joint"]:
+    """The best critic that sees s^i alone: the discounted-visit average of V^i over everybody
+    else's state."""
+    exact, weight = values(mdp, logits), visits(mdp, logits)
+    critic = np.empty_like(exact)
+    for i in range(mdp.n_agents):
+        own = np.eye(mdp.n_states)[mdp.states[:, i]]
+        critic[i] = own @ ((exact[i] * weight) @ own / (weight @ own))
+    return critic
+
+
+def td_errors(
+    mdp: NetworkedMDP, critic: Float[Array, "N joint"]
+) -> Float[Array, "N joint joint_action"]:
+    """E[ r^i_t + gamma V^i(s_{t+1}) - V^i(s_t) | s_t, a_t ]."""
+    return (
+        mdp.reward + mdp.gamma * np.einsum("sat,it->isa", mdp.kernel, critic) - critic[:, :, None]
+    )
+
+
+def td_form_gradient(
+    mdp: NetworkedMDP,
+    logits: Float[Array, "N S A"],
+    critic: Float[Array, "N joint"],
+    lambda_: float = 1.0,
+    weight: Weight | None = None,
+) -> Float[Array, "N N S A"]:
+    """Algorithm 1 (the `td` form): GAE over the TD errors of i that lie after the meeting step.
+    Plain weights unless told."""
+    weight = td_weight(lambda_, weighted=False) if weight is None else weight
+    signal = credited_values(
+        mdp, logits, mdp.graph, td_errors(mdp, critic), weight, mdp.gamma * lambda_
+    )
+    return gradient_from(mdp, logits, signal)
+
+
+def lambda_advantage(
+    mdp: NetworkedMDP,
+    logits: Float[Array, "N S A"],
+    critic: Float[Array, "N joint"],
+    lambda_: float,
+) -> Float[Array, "N joint joint_action"]:
+    """E[ GAE^i_t | s_t, a_t ] without any graph."""
+    delta, decay = td_errors(mdp, critic), mdp.gamma * lambda_
+    mean = np.einsum("sa,isa->si", joint_policy(mdp, logits), delta)
+    later = np.linalg.solve(np.eye(len(mdp.states)) - decay * state_chain(mdp, logits), mean)
+    return delta + decay * np.einsum("sat,ti->isa", mdp.kernel, later)
+
+
+def return_form_gradient(
+    mdp: NetworkedMDP,
+    logits: Float[Array, "N S A"],
+    critic: Float[Array, "N joint"],
+    lambda_: float = 1.0,
+) -> Float[Array, "N N S A"]:
+    """The `return` form: GAE^j + sum_{i != j} gamma^(M - t) (GAE^i[M] + V^i[M]). A pair baseline
+    has no expected effect."""
+    own = lambda_advantage(mdp, logits, critic, lambda_)
+    lambda_return = own + critic[:, :, None]
+    signal = credited_values(mdp, logits, mdp.graph, lambda_return, meeting_weight, mdp.gamma)
+    agents = np.arange(mdp.n_agents)
+    signal[agents, agents] = own
+    return gradient_from(mdp, logits, signal)
+
+
+def ungraphed_gae_gradient(
+    mdp: NetworkedMDP,
+    logits: Float[Array, "N S A"],
+    critic: Float[Array, "N joint"],
+    lambda_: float,
+) -> Float[Array, "N N S A"]:
+    """Ordinary GAE of every target with the same critic: what the graph forms are to be compared
+    with when lambda < 1."""
+    signal = lambda_advantage(mdp, logits, critic, lambda_)
+    return gradient_from(mdp, logits, np.repeat(signal[None], mdp.n_agents, axis=0))
+
+
+def relative_error(measured: Float[Array, "..."], truth: Float[Array, "..."]) -> float:
+    """Norm of the difference over the norm of the truth."""
+    return float(np.linalg.norm(measured - truth) / np.linalg.norm(truth))

@@ -1,0 +1,82 @@
+"""Every claim of the paper's theory that can be computed, checked on random networked MDPs:
+`run_laboratory`."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+
+from dgmarl.errors import UsageError
+from dgmarl.paper.theory.bound_checks import (
+    approximate_graph_section,
+    information_section,
+    proof_section,
+)
+from dgmarl.paper.theory.gradient_checks import form_section, gradient_section
+from dgmarl.paper.theory.growth_checks import moment_section, sample_section
+from dgmarl.paper.theory.page import PROOF_NOTES, render_page
+from dgmarl.paper.theory.verdicts import FULL, QUICK, Claim, Section
+
+
+def run_laboratory(
+    out: Path,
+    *,
+    seed: int = 0,
+    quick: bool = False,
+    progress: Callable[[str, float], None] | None = None,
+) -> list[Claim]:
+    """Check every claim and write `theory.html` (the page) and `theory.json` (claims and all
+    numbers) into `out`.
+
+    seed: every random draw follows from it. quick: small sizes, for tests. progress: called with
+      what is being done and the fraction finished, from 0 to 1."""
+    if seed < 0:
+        raise UsageError(
+            f"The seed was {seed}; it must be 0 or more: choose a non-negative integer."
+        )
+    sizes = QUICK if quick else FULL
+    tell = progress or (lambda _what, _fraction: None)
+    samples_from, samples_to = 0.3, 0.98
+    steps: list[tuple[str, float, Callable[[Generator], Section]]] = [
+        ("Expected gradients", 0.0, lambda rng: gradient_section(rng, sizes)),
+        ("Algorithm 1", 0.06, lambda rng: form_section(rng, sizes)),
+        ("Approximate graphs", 0.14, lambda rng: approximate_graph_section(rng, sizes)),
+        ("Mutual information", 0.16, lambda rng: information_section(rng, sizes)),
+        ("Second moments", 0.18, lambda rng: moment_section(rng, sizes)),
+        ("Proof steps", 0.28, lambda rng: proof_section(rng, sizes)),
+        (
+            "Theorem 1",
+            samples_from,
+            lambda rng: sample_section(
+                rng,
+                sizes,
+                lambda f: tell("Theorem 1", samples_from + f * (samples_to - samples_from)),
+            ),
+        ),
+    ]
+    sections = []
+    for number, (title, fraction, measure) in enumerate(steps):
+        tell(title, fraction)
+        sections.append(measure(np.random.default_rng([seed, number])))
+    document = {
+        "seed": seed,
+        "quick": quick,
+        "sections": [asdict(s) for s in sections],
+        "proof_notes": PROOF_NOTES,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    _write(out / "theory.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    _write(out / "theory.html", render_page(sections, seed=seed, quick=quick))
+    tell("Done", 1.0)
+    return [claim for section in sections for claim in section.claims]
+
+
+def _write(path: Path, text: str) -> None:
+    """All or nothing: a reader never sees half a file."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)

@@ -1,0 +1,257 @@
+"""Tabular networked MDPs (section 2 of the paper): drawing them, and their exact returns and policy
+gradients in float64.
+
+A joint state is one integer in `range(S**N)`; `digits` lists the N local states it stands for
+(agent 0 is the most significant). Graphs are Boolean arrays over joint states, `graph[s, k, i]`: is
+k in Pa^i(s)? Row = source, column = target, self-loops on. Proposition 1 asks for graphs in which
+column i depends on s^i alone (`own_state_graph`)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy.random import Generator
+
+Array = np.ndarray
+
+
+def digits(n_agents: int, n_values: int) -> Int[Array, "joint N"]:
+    """Every joint value of `n_agents` variables with `n_values` values each, in the order of the
+    joint integer."""
+    return np.indices((n_values,) * n_agents).reshape(n_agents, -1).T
+
+
+def own_state_graph(
+    rng: Generator, n_agents: int, n_states: int, edge_probability: float
+) -> Bool[Array, "joint N N"]:
+    """A random graph whose parent sets Pa^i(s^i) depend on the target's own local state, as the
+    paper assumes."""
+    parents = (
+        rng.random((n_agents, n_states, n_agents)) < edge_probability
+    )  # [target, its local state, source]
+    states = digits(n_agents, n_states)
+    columns = [parents[i, states[:, i]] for i in range(n_agents)]
+    return np.stack(columns, axis=-1) | np.eye(n_agents, dtype=bool)
+
+
+def joint_state_graph(
+    rng: Generator, n_agents: int, n_states: int, edge_probability: float
+) -> Bool[Array, "joint N N"]:
+    """A random graph whose parent sets depend on everybody's state: outside the paper's
+    assumption."""
+    drawn = rng.random((n_states**n_agents, n_agents, n_agents)) < edge_probability
+    return drawn | np.eye(n_agents, dtype=bool)
+
+
+def linked_graph(
+    rng: Generator, n_agents: int, draw: Callable[..., Array] = own_state_graph
+) -> Bool[Array, "joint N N"]:
+    """A random graph with at least one edge between two agents, two local states each."""
+    while True:
+        graph = draw(rng, n_agents, 2, 0.4)
+        if (graph & ~np.eye(n_agents, dtype=bool)).any():
+            return graph
+
+
+def contact_graph(n_agents: int, n_states: int) -> Bool[Array, "joint N N"]:
+    """Two agents influence each other while they stand on the same cell: what a physical world
+    gives, and joint-state too."""
+    states = digits(n_agents, n_states)
+    return states[:, :, None] == states[:, None, :]
+
+
+def static_graph(edges: Bool[Array, "N N"], n_states: int) -> Bool[Array, "joint N N"]:
+    """The same graph in every state, self-loops added."""
+    looped = edges | np.eye(len(edges), dtype=bool)
+    return np.repeat(looped[None], n_states ** len(edges), axis=0)
+
+
+@dataclass(frozen=True)
+class NetworkedMDP:
+    """N agents with S local states and A actions each; everything as tables over joint states and
+    joint actions."""
+
+    local_kernel: Float[Array, "N joint joint_action S"]
+    """P_i(s^i' | s, a); depends on the parents' entries of s and a only."""
+    reward: Float[Array, "N joint joint_action"]
+    """r^i(s, a) in [0, 1]; depends on the reward parents' entries only (on (s^i, a^i) where the
+    reward graph is the identity). """
+    start: Float[Array, "joint"]
+    """Distribution of the first joint state."""
+    gamma: float
+    """Discount factor."""
+    graph: Bool[Array, "joint N N"]
+    """The true state-dependence graph."""
+    reward_graph: Bool[Array, "joint N N"]
+    """The true reward-dependence graph."""
+
+    @property
+    def n_agents(self) -> int:
+        """N."""
+        return self.local_kernel.shape[0]
+
+    @property
+    def n_states(self) -> int:
+        """Local states S of one agent."""
+        return self.local_kernel.shape[3]
+
+    @cached_property
+    def n_actions(self) -> int:
+        """Actions A of one agent."""
+        return round(self.local_kernel.shape[2] ** (1 / self.n_agents))
+
+    @cached_property
+    def states(self) -> Int[Array, "joint N"]:
+        """Local states of every joint state."""
+        return digits(self.n_agents, self.n_states)
+
+    @cached_property
+    def actions(self) -> Int[Array, "joint_action N"]:
+        """Local actions of every joint action."""
+        return digits(self.n_agents, self.n_actions)
+
+    @cached_property
+    def kernel(self) -> Float[Array, "joint joint_action joint"]:
+        """P(s' | s, a), the product of the local kernels."""
+        joint = np.ones((*self.local_kernel.shape[1:3], len(self.states)))
+        for i in range(self.n_agents):
+            joint = joint * self.local_kernel[i][:, :, self.states[:, i]]
+        return joint
+
+
+def restrict(
+    table: Float[Array, "joint joint_action *rest"], mask: Bool[Array, "joint N"]
+) -> Float[Array, "joint joint_action *rest"]:
+    """The table with every entry outside the mask ignored: agents k with `mask[s, k]` false are
+    read as state 0, action 0."""
+    n_agents = mask.shape[1]
+    n_states, n_actions = (round(size ** (1 / n_agents)) for size in table.shape[:2])
+    state_index = (digits(n_agents, n_states) * mask) @ (n_states ** np.arange(n_agents)[::-1])
+    kept_actions = digits(n_agents, n_actions)[None] * mask[:, None]
+    action_index = kept_actions @ (n_actions ** np.arange(n_agents)[::-1])
+    return table[state_index[:, None], action_index]
+
+
+def random_mdp(
+    rng: Generator,
+    graph: Bool[Array, "joint N N"],
+    *,
+    n_actions: int = 2,
+    gamma: float = 0.9,
+    reward_graph: Bool[Array, "joint N N"] | None = None,
+) -> NetworkedMDP:
+    """A networked MDP with random kernels that obey `graph` and rewards in [0, 1] that obey
+    `reward_graph` (default: own reward)."""
+    n_joint, n_agents, _ = graph.shape
+    n_states = round(n_joint ** (1 / n_agents))
+    if reward_graph is None:
+        reward_graph = static_graph(np.zeros((n_agents, n_agents), bool), n_states)
+    shape = (n_joint, n_actions**n_agents)
+    kernels = rng.dirichlet(np.full(n_states, 0.7), size=(n_agents, *shape))
+    rewards = rng.random((n_agents, *shape))
+    return NetworkedMDP(
+        local_kernel=np.stack([restrict(kernels[i], graph[:, :, i]) for i in range(n_agents)]),
+        reward=np.stack([restrict(rewards[i], reward_graph[:, :, i]) for i in range(n_agents)]),
+        start=rng.dirichlet(np.ones(n_joint)),
+        gamma=gamma,
+        graph=graph,
+        reward_graph=reward_graph,
+    )
+
+
+def random_logits(rng: Generator, mdp: NetworkedMDP) -> Float[Array, "N S A"]:
+    """A random softmax policy for every agent, on its own local state."""
+    return rng.normal(size=(mdp.n_agents, mdp.n_states, mdp.n_actions))
+
+
+def softmax(logits: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
+    """pi(a | x) from logits."""
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def joint_policy(
+    mdp: NetworkedMDP, logits: Float[Array, "N S A"]
+) -> Float[Array, "joint joint_action"]:
+    """pi(a | s) = prod_i pi_i(a^i | s^i)."""
+    local = softmax(logits)
+    joint = np.ones((len(mdp.states), len(mdp.actions)))
+    for i in range(mdp.n_agents):
+        joint = joint * local[i][mdp.states[:, i]][:, mdp.actions[:, i]]
+    return joint
+
+
+def state_chain(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "joint joint"]:
+    """P_pi(s' | s)."""
+    return np.einsum("sa,sat->st", joint_policy(mdp, logits), mdp.kernel)
+
+
+def visits(
+    mdp: NetworkedMDP, logits: Float[Array, "N S A"], discount: float | None = None
+) -> Float[Array, "joint"]:
+    """sum_t discount^t P(s_t = s): the paper's rho / (1 - gamma) when `discount` is gamma, its
+    default."""
+    discount = mdp.gamma if discount is None else discount
+    return np.linalg.solve(
+        np.eye(len(mdp.states)) - discount * state_chain(mdp, logits).T, mdp.start
+    )
+
+
+def values(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "N joint"]:
+    """V^i(s), exactly."""
+    expected_reward = np.einsum("sa,isa->si", joint_policy(mdp, logits), mdp.reward)
+    return np.linalg.solve(
+        np.eye(len(mdp.states)) - mdp.gamma * state_chain(mdp, logits), expected_reward
+    ).T
+
+
+def action_values(
+    mdp: NetworkedMDP, logits: Float[Array, "N S A"]
+) -> Float[Array, "N joint joint_action"]:
+    """Q^i(s, a), exactly."""
+    return mdp.reward + mdp.gamma * np.einsum("sat,it->isa", mdp.kernel, values(mdp, logits))
+
+
+def returns(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "N"]:
+    """J^i, exactly."""
+    return values(mdp, logits) @ mdp.start
+
+
+def score_average(
+    mdp: NetworkedMDP,
+    logits: Float[Array, "N S A"],
+    agent: int,
+    signal: Float[Array, "N joint joint_action"],
+    weight: Float[Array, "joint"],
+) -> Float[Array, "N S A"]:
+    """sum_s weight(s) E_{a ~ pi}[ grad log pi_j(a^j | s^j) signal^i(s, a) ] for source j = `agent`
+    and every target i."""
+    weighted = weight[:, None] * joint_policy(mdp, logits) * signal
+    state_is = np.eye(mdp.n_states)[mdp.states[:, agent]]
+    action_is = np.eye(mdp.n_actions)[mdp.actions[:, agent]]
+    batched_index = np.einsum("isa,sx,ab->ixb", weighted, state_is, action_is)
+    return batched_index - softmax(logits)[agent] * batched_index.sum(axis=-1, keepdims=True)
+
+
+def exact_gradient(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "N N S A"]:
+    """grad_{theta_j} J^i by the policy gradient theorem (equation cross-grad); first axis source j,
+    second axis target i."""
+    signal, weight = action_values(mdp, logits), visits(mdp, logits)
+    return np.stack([score_average(mdp, logits, j, signal, weight) for j in range(mdp.n_agents)])
+
+
+def exact_hessian(
+    mdp: NetworkedMDP, logits: Float[Array, "N S A"], step: float = 1e-5
+) -> Float[Array, "D D"]:
+    """Hessian of sum_i J^i over all N*S*A logits: central differences of the exact gradient,
+    accurate to about 1e-9."""
+    columns = []
+    for d in range(logits.size):
+        shift = np.zeros(logits.size)
+        shift[d] = step
+        shift = shift.reshape(logits.shape)
+        difference = exact_gradient(mdp, logits + shift) - exact_gradient(mdp, logits - shift)
+        columns.append(difference.sum(axis=1).ravel() / (2 * step))
+    return np.stack(columns, axis=1)

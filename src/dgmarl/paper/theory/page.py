@@ -1,0 +1,174 @@
+"""The laboratory's page: the table of claims, the figures, and the list of slips in the paper's
+proofs."""
+
+import re
+from html import escape
+
+from dgmarl.paper.theory import plots
+from dgmarl.paper.theory.verdicts import Claim, Section
+from dgmarl.report.html import page
+
+PROOF_NOTES = [
+    "Proposition 1, proof: the step from t = 1 to t = 2 averages over a_0 with s_1 held fixed, "
+    "although s_1 depends on a_0. The result is right because 'j has not met i' is decided by "
+    "the states of agents that a_0^j has not reached; with joint-state graphs it is not, and "
+    "fails.",
+    "Definition of the proper graph: '(s_2, i) -> (s_2', i)' should end in j. Definition of the "
+    "meeting time: 'T_ij = infinity' should be T_ji.",
+    "Equations gpomdp and grad_graph: the first has the score of a^i, s^i under pi_j (should be "
+    "a^j, s^j); both discount twice (see the table).",
+    (
+        "Definition of T_ji^H: written as an absolute time, used as a lag (it is added to t); '- "
+        "t' is missing."
+    ),
+    "'T_ji is not a stopping time': it is one, for the states after t (whether i is reached at "
+    "t' is decided by s_t ... s_{t'-1}). It is only not known at t. K_ji(n), which looks "
+    "backwards, is not a stopping time.",
+    "Second moment, last line before boundK: sum_{k=0}^{K} has K + 1 terms, not K. The next "
+    "display counts 1(k <= K(t)) and is right again.",
+    "Second moment, summing over targets: || sum_i g^i ||^2 <= sum_i || g^i ||^2 is wrong "
+    "without a factor N; so are equations est_joint_grad_var, var_graph_grad, var_gradient and "
+    "Theorem 1 as far as they rest on it.",
+    "Equations var_graph_grad and var_gradient: || grad J_H || should be squared. The text "
+    "before them says that both estimators have the mean grad J_H; with T_ji^H that is so, "
+    "rewards after H being dropped on both sides.",
+    "Smoothness lemma: L carries an index i that it does not have. Its proof uses lemma "
+    "block_diag, which is false (see the table).",
+    "Lemma graph-approx, proof: the factor 1/(1-gamma) of the policy gradient is dropped; 'grad "
+    "log pi Q^{ij} = grad log pi Q^i' holds only after averaging over a; the recursion behind "
+    "T_2 is wrong, and not needed.",
+    "Mutual-information bound: the derivation conditions P_G' once on (s^k, a^k), once on (s^i, "
+    "a^k); the first is meant. The sum over n has N terms, of which the last is zero.",
+    (
+        "GAE derivation: the parents' hop count is written 1, l, t and t + l in turn; Algorithm 1 "
+        "uses l + 1."
+    ),
+]
+
+STYLE = """
+.verdict { font-weight: 600; white-space: nowrap; } .yes { color: #1b7f4d; } .no { color: #c2410c; }
+.other { color: var(--faint); }
+@media (prefers-color-scheme: dark) { .yes { color: #5fd39b; } .no { color: #fb923c; } }
+table.claims { font-size: .86rem; } table.claims th, table.claims td { vertical-align: top; padding: .45rem .8rem .45rem 0; }
+table.claims tbody tr { border-top: 1px solid var(--line); } table.claims th { color: var(--faint); font-weight: 600; }
+table.claims td:first-child { width: 36%; } table.claims sup, table.claims sub, li sup, li sub { line-height: 0; }
+.note { color: var(--faint); font-size: .8rem; }
+h2 { margin-top: 2rem; font-size: 1.15rem; } figure { margin: 1rem 0; overflow-x: auto; }
+figure svg { max-width: 100%; height: auto; }
+figcaption { color: var(--faint); font-size: .85rem; } li { margin: .35rem 0; }
+.counts { display: flex; gap: 1.5rem; margin: 1rem 0; flex-wrap: wrap; } .counts b { font-size: 1.5rem; display: block; }
+"""
+
+WORDS = {
+    "epsilon": "ε", "lambda": "λ", "gamma": "γ", "Gamma": "Γ", "theta": "θ", "eta": "η", "pi_": "π_", "log pi ": "log π ",
+    "grad_{": "∇_{", "grad_0": "∇_0", "grad ": "∇", "sum_": "Σ_", "sqrt": "√", "infinity": "∞",
+}  # fmt: skip
+OPERATORS = {"<=": "≤", "!=": "≠", "->": "→", "||": "‖"}
+
+
+def mathematics(text: str) -> str:
+    """Escaped HTML in which plain-text formulas (gamma^2, T_ji, s_{t+1}) are set with symbols,
+    superscripts and subscripts."""
+    for word, symbol in WORDS.items():
+        text = re.sub(rf"(?<![A-Za-z_]){re.escape(word)}", symbol, text)
+    for operator, symbol in OPERATORS.items():
+        text = text.replace(operator, symbol)
+    text = escape(text, quote=False)
+    group = r"(\{[^}]*\}|\([^)]*\)|-?[^\W_]+(?:\.\d+)?'?)"
+    text = re.sub(rf"\^{group}", lambda found: f"<sup>{found[1].strip('{}()')}</sup>", text)
+    base = r"((?<![A-Za-z_])(?:max|Pa|[A-Za-zΓΣ∇θπ])|</sup>|‖)"
+    return re.sub(
+        rf"{base}_{group}", lambda found: f"{found[1]}<sub>{found[2].strip('{}')}</sub>", text
+    )
+
+
+VERDICTS = {
+    "yes": ("yes", "holds"),
+    "no": ("no", "does not hold"),
+    "not claimed": ("other", "not claimed"),
+}
+
+
+def render_page(sections: list[Section], *, seed: int, quick: bool) -> str:
+    """The whole page as one self-contained HTML text."""
+    claims = [claim for section in sections for claim in section.claims]
+    counts = "".join(
+        f'<div><b class="{css}">{sum(c.holds == verdict for c in claims)}</b>{escape(words)}</div>'
+        for verdict, (css, words) in VERDICTS.items()
+    )
+    notes = "".join(f"<li>{mathematics(note)}</li>" for note in PROOF_NOTES)
+    size = " Quick sizes: too few draws for firm numbers." if quick else ""
+    body = (
+        f"<style>{STYLE}</style><h1>Theory laboratory</h1><p>What the theory behind "
+        "dependence-graph credit claims, and what exact computation on random networked MDPs "
+        "says. Expected gradients, bounds and Hessians are exact (float64, dynamic programming "
+        "over joint state and reached set); second moments and sample counts are sampled. Seed "
+        f"{seed}.{size}</p>"
+        f'<div class="counts">{counts}</div>'
+        + "".join(_section(section) for section in sections)
+        + f"<h2>Slips in the text and the proofs</h2><ul>{notes}</ul>"
+    )
+    return page("Theory laboratory", body)
+
+
+def _section(section: Section) -> str:
+    rows = "".join(_row(claim) for claim in section.claims)
+    head = "".join(
+        f"<th>{name}</th>"
+        for name in ("Claim", "Where in the paper", "Predicted", "Measured", "Holds?")
+    )
+    picture = FIGURES.get(section.title)
+    drawn = (
+        f"<figure>{picture[0](section)}<figcaption>{mathematics(picture[1])}</figcaption></figure>"
+        if picture
+        else ""
+    )
+    return (
+        f"<h2>{escape(section.title)}</h2>{drawn}"
+        f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    )
+
+
+def _row(claim: Claim) -> str:
+    css, words = VERDICTS[claim.holds]
+    note = f'<div class="note">{mathematics(claim.note)}</div>' if claim.note else ""
+    cells = "".join(
+        f"<td>{mathematics(text)}</td>" for text in (claim.where, claim.predicted, claim.measured)
+    )
+    return f'<tr><td>{mathematics(claim.name)}{note}</td>{cells}<td class="verdict {css}">{escape(words)}</td></tr>'
+
+
+FIGURES = {
+    "Expected gradients": (
+        lambda section: plots.error_strips(section.data, "gradients"),
+        "One dot per random MDP. Blue: equal to the exact gradient up to rounding. Orange: not.",
+    ),
+    "Algorithm 1: td and return forms": (
+        lambda section: plots.error_strips(section.data, "forms"),
+        (
+            "One dot per random MDP, lambda = 1 for the first three and the fifth row, 0.95 for "
+            "the others."
+        ),
+    ),
+    "Approximate graphs": (
+        lambda section: plots.graph_lemma(section.data),
+        (
+            "Left: far below the bound on random MDPs. Right: a family in which the error outgrows "
+            "it as gamma goes to 1."
+        ),
+    ),
+    "Mutual information": (
+        lambda section: plots.information(section.data),
+        "One dot per random MDP and target whose kernel differs.",
+    ),
+    "Second moments": (
+        lambda section: plots.second_moments(section.data),
+        "Both estimators on the same trajectories. Where a solid line crosses the dashed line of "
+        "its colour, the paper's bound fails.",
+    ),
+    "Samples to a stationary point": (
+        lambda section: plots.sample_counts(section.data),
+        "Lines: mean over seeds; dots: seeds. Dashed and dotted: the growth of the bounds, "
+        "through the first measured point (bounds have no constants to compare).",
+    ),
+}

@@ -1,0 +1,125 @@
+"""Rows of the laboratory's table, and the few ways in which a measurement becomes a row."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from dgmarl.paper.theory.networked_mdp import Array
+
+Holds = Literal["yes", "no", "not claimed"]
+
+EXACT = 1e-8
+"""What counts as equal: the largest difference of any gradient entry."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the table: what is said where, what it predicts, what was measured, and whether it
+    holds."""
+
+    name: str
+    where: str
+    """Place in the paper."""
+    predicted: str
+    measured: str
+    holds: Holds
+    """"not claimed": the paper's assumptions are not met, or it does not say so; the row shows what
+    happens there."""
+    note: str
+    numbers: dict[str, float] = field(default_factory=dict)
+    """The measured numbers, for tests and other programs."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """The claims of one topic and the data of its figure."""
+
+    title: str
+    claims: list[Claim]
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much to draw. The quick sizes serve the tests; every claim is still there."""
+
+    mdps: int
+    """Random MDPs for each statement about expected gradients."""
+    agents: tuple[int, ...]
+    """Numbers of agents of those MDPs, in turn."""
+    trajectories: int
+    """Trajectories behind every measured second moment."""
+    moment_agents: tuple[int, ...]
+    """N of the second moments."""
+    graph_sample_agents: tuple[int, ...]
+    """N of the Theorem 1 runs with the dependence-graph estimator."""
+    standard_sample_agents: tuple[int, ...]
+    """N of those with the standard estimator, whose cost grows like N^5."""
+    seeds: int
+    """Independent Theorem 1 runs."""
+
+
+FULL = Sizes(120, (2, 3, 4), 4000, (2, 4, 8, 16, 32), (2, 3, 4, 6, 8, 12, 16), (2, 3, 4, 6, 8), 5)
+QUICK = Sizes(8, (2, 3), 500, (2, 4, 8), (2, 4), (2, 4), 2)
+
+
+@dataclass(frozen=True)
+class GradientErrors:
+    """How far one way of computing the gradient is from the exact one, over many MDPs."""
+
+    entry: Float[Array, "cases"]
+    """Largest difference of any entry."""
+    relative: Float[Array, "cases"]
+    """Norm of the difference over the norm of the exact gradient."""
+
+
+def summary(values: Float[Array, "cases"]) -> dict[str, float]:
+    """Median, extremes and number of cases."""
+    return {
+        "median": float(np.median(values)),
+        "min": float(values.min()),
+        "max": float(values.max()),
+        "cases": float(len(values)),
+    }
+
+
+def spread(values: Float[Array, "cases"]) -> str:
+    """Median and range in words."""
+    return f"median {np.median(values):.2g}, from {values.min():.1g} to {values.max():.2g}, {len(values)} MDPs"
+
+
+def identity_claim(name: str, where: str, errors: GradientErrors, note: str) -> Claim:
+    """A row for an equality of gradients."""
+    holds: Holds = "yes" if errors.entry.max() < EXACT else "no"
+    measured = f"largest difference of any entry {errors.entry.max():.1e}, {len(errors.entry)} MDPs"
+    return Claim(name, where, "equal, to 1e-8", measured, holds, note, summary(errors.entry))
+
+
+def bias_claim(
+    name: str, where: str, errors: GradientErrors, note: str, *, claimed: bool = True
+) -> Claim:
+    """A row for an estimator that ought to have no bias; the bias is relative to the exact
+    gradient."""
+    unbiased = errors.entry.max() < EXACT
+    holds: Holds = "yes" if unbiased else ("no" if claimed else "not claimed")
+    measured = f"relative bias {spread(errors.relative)}"
+    return Claim(name, where, "no bias", measured, holds, note, summary(errors.relative))
+
+
+def bound_claim(
+    name: str,
+    where: str,
+    predicted: str,
+    ratios: Float[Array, "cases"],
+    note: str,
+    limit: float = 1.0,
+) -> Claim:
+    """A row for an inequality: measured side over bound, which must stay below `limit`."""
+    holds: Holds = "yes" if ratios.max() <= limit else "no"
+    broken = int((ratios > limit).sum())
+    measured = f"measured / bound at most {ratios.max():.3g}; above {limit:g} in {broken} of {len(ratios)} cases"
+    return Claim(
+        name, where, predicted, measured, holds, note, summary(ratios) | {"broken": float(broken)}
+    )

@@ -1,0 +1,45 @@
+"""A live display of training for a terminal; silent elsewhere."""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from dgmarl.runs.recorder import Progress as Report
+
+
+class TrainingDisplay:
+    """A bar for the slowest seed's steps, with speed, return and its spread over seeds, graph
+    density and time left."""
+
+    def __init__(self, label: str, steps: int, quiet: bool):
+        self.label, self.steps = label, steps
+        console = Console(stderr=True)
+        # Narrow enough for 80 columns: what is being trained stands in a line of its own.
+        columns = (
+            BarColumn(bar_width=12),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
+        self.task = self.bar.add_task("", total=steps, facts="compiling…")
+
+    def __enter__(self) -> "TrainingDisplay":
+        if not self.bar.disable:
+            self.bar.console.print(self.label)
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def __call__(self, report: Report) -> None:
+        """Show one evaluation."""
+        means = report.returns.mean(axis=1)
+        facts = f"{report.steps_per_s:,.0f} steps/s · return {means.mean():.3g} ± {means.std():.2g}"
+        if "graph_density" in report.metrics:
+            facts += f" · density {report.metrics['graph_density'].mean():.2f}"
+        self.bar.update(self.task, completed=min(int(report.steps.min()), self.steps), facts=facts)

@@ -1,0 +1,134 @@
+"""The command line as a user meets it: one sentence and exit code 2 for every mistake, nothing
+half-written."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from dgmarl.cli import main
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+def test_help_lists_every_command(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for command in ("envs", "check-env", "watch", "doctor"):
+        assert f"  {command} " in out
+
+
+def test_nothing_heavy_is_imported_for_help_or_import():
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import dgmarl, dgmarl.cli, sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert not {"jax", "matplotlib", "ray", "flax", "orbax"} & set(loaded)
+
+
+def test_envs_is_a_table(capsys):
+    code, out, _ = run(capsys, "envs")
+    assert code == 0
+    assert "star-spread/10" in out
+    assert "lbf/8x8-2p-4f-coop" in out
+
+
+def test_watch_writes_one_page_and_says_where(capsys, tmp_path):
+    page = tmp_path / "new" / "page.html"
+    code, out, _ = run(
+        capsys,
+        "watch",
+        "star-spread/3",
+        "--episodes",
+        "1",
+        "--out",
+        str(page),
+        "--set",
+        "horizon=5",
+    )
+    assert code == 0
+    assert page.as_uri() in out
+    assert page.read_text().startswith("<!doctype html>")
+    assert [path.name for path in page.parent.iterdir()] == ["page.html"]
+
+
+def test_saved_options_give_the_same_page(capsys, tmp_path):
+    first, second, options = tmp_path / "1.html", tmp_path / "2.html", tmp_path / "options.yaml"
+    arguments = ["star-spread/3", "--episodes", "1", "--set", "horizon=5", "--out", str(first)]
+    assert run(capsys, "watch", *arguments, "--save-config", str(options))[0] == 0
+    assert run(capsys, "watch", "--config", str(options), "--out", str(second))[0] == 0
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["wach"], ["'wach'", "did you mean watch?"]),
+        (["watch", "nothing"], ["'nothing'", "dgmarl envs"]),
+        (["watch", "star-spred/5"], ["'star-spred/5'", "did you mean star-spread/5"]),
+        (["watch", "star-spread/1"], ["n_agents=1", "at least one leaf"]),
+        (["watch", "star-spread/x"], ["star-spread/x", "number of agents"]),
+        (["watch", "lbf/4x4-2p-9f"], ["4x4-2p-9f"]),
+        (["watch", "matrix/chess"], ["matrix/chess", "matrix/climbing"]),
+        (["watch", "star-spread/3", "--set", "nois=0"], ["nois", "did you mean noise?"]),
+        (["watch", "star-spread/3", "--set", "noise=loud"], ["noise", "'loud'", "a number"]),
+        (["watch", "star-spread/3", "--episodes", "0"], ["--episodes is 0", "at least 1"]),
+        (["watch", "no_such_file.py:Env"], ["no_such_file.py", "no file"]),
+        (["watch", "no_such_module:Env"], ["no_such_module"]),
+        (["watch", "--config", "none.yaml"], ["none.yaml", "cannot be read"]),
+        (["watch", "star-spread/3", "--config"], ["--config needs"]),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_writes_nothing(
+    capsys, tmp_path, monkeypatch, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1
+    for word in words:
+        assert word in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_below_a_regular_file_is_refused_before_any_work(capsys, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    code, _, err = run(
+        capsys, "watch", "star-spread/3", "--out", str(tmp_path / "file" / "page.html")
+    )
+    assert code == 2
+    assert "is a file, not a folder" in err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_custom_environment_that_returns_nan_is_refused(capsys, tmp_path):
+    source = textwrap.dedent(
+        """
+        import jax.numpy as jnp
+        from dgmarl import make_env
+        from dgmarl.envs.star_spread import StarSpread, StarSpreadConfig
+
+        class Broken(StarSpread):
+            def __init__(self):
+                super().__init__(StarSpreadConfig(3, horizon=5))
+
+            def step(self, key, state, action):
+                state, view, outcome = super().step(key, state, action)
+                return state, view, outcome._replace(reward=outcome.reward * jnp.nan)
+        """
+    )
+    (tmp_path / "broken.py").write_text(source)
+    for command in (["check-env"], ["watch", "--out", str(tmp_path / "page.html")]):
+        code, _, err = run(capsys, command[0], f"{tmp_path}/broken.py:Broken", *command[1:])
+        assert code == 2
+        assert "reward is NaN or infinite at step 0" in err
+    assert not (tmp_path / "page.html").exists()

@@ -1,0 +1,118 @@
+"""The ring of episodes: first in, first out; nothing lost on the way; different episodes in a
+batch, each as likely."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dgmarl.envs.base import EnvSpec, Observation
+from dgmarl.learners.replay import add, empty_replay, sample
+from dgmarl.rollout import Batch
+
+T, N, A = 4, 2, 3
+SPEC = EnvSpec("replayed", n_agents=N, n_actions=A, obs_size=5, state_size=6, horizon=T)
+
+
+def batch(rng, n_episodes: int, mark: float = 0.0) -> Batch:
+    """Random episodes of random lengths; the reward of each step is `mark` plus its episode's
+    place."""
+    observations = Observation(
+        rng.normal(size=(T + 1, n_episodes, N, 5)).astype(np.float32),
+        rng.normal(size=(T + 1, n_episodes, 6)).astype(np.float32),
+        rng.random((T + 1, n_episodes, N, A)) < 0.7,
+        np.ones((T + 1, n_episodes, N), bool),
+    )
+    length = rng.integers(1, T + 1, n_episodes)
+    valid = np.arange(T)[:, None] < length
+    terminated = (np.arange(T)[:, None] == length - 1) & (length < T)
+    reward = np.where(
+        valid[..., None], mark + np.arange(n_episodes)[:, None] + np.array([0.0, 0.25]), 0
+    )
+    observation, next_observation, last_observation = (
+        jax.tree.map(lambda leaf, part=part: leaf[part], observations)
+        for part in (slice(T), slice(1, None), -1)
+    )
+    ends = (terminated, np.zeros_like(terminated), valid, np.zeros_like(valid))
+    return Batch(
+        observation,
+        next_observation,
+        rng.integers(0, A, (T, n_episodes, N)),
+        reward * 0,
+        reward.astype(np.float32),
+        *ends,
+        None,
+        {},
+        last_observation,
+    )
+
+
+def test_what_is_sampled_is_what_was_played():
+    played = batch(np.random.default_rng(0), 3)
+    ring = add(empty_replay(SPEC, 3, N, True, "float32"), played, where=jnp.bool_(True))
+    found = jax.tree.map(lambda leaf: leaf[0], sample(ring, jax.random.key(0), 1, 3))
+    order = np.asarray(found.reward[0, :, 0]).astype(int)
+    assert sorted(order) == [0, 1, 2]
+    np.testing.assert_array_equal(found.agents_view[:-1], played.observation.agents_view[:, order])
+    np.testing.assert_array_equal(found.agents_view[-1], played.last_observation.agents_view[order])
+    np.testing.assert_array_equal(found.state[1:], played.next_observation.global_state[:, order])
+    np.testing.assert_array_equal(found.action_mask[:-1], played.observation.action_mask[:, order])
+    np.testing.assert_array_equal(found.action, played.action[:, order])
+    np.testing.assert_array_equal(found.reward, played.reward[:, order])
+    np.testing.assert_array_equal(found.length, played.valid.sum(axis=0)[order])
+    np.testing.assert_array_equal(found.terminated, played.terminated.any(axis=0)[order])
+
+
+def test_only_what_is_needed_is_kept_and_compactly():
+    ring = empty_replay(SPEC, 3, 1, False, "float16")
+    assert ring.episodes.state is None
+    assert ring.episodes.agents_view.dtype == jnp.float16
+    assert ring.episodes.action.dtype == jnp.int8
+    played = batch(np.random.default_rng(0), 2)
+    ring = add(ring, played, where=jnp.bool_(True))
+    np.testing.assert_allclose(ring.episodes.reward[:2, :, 0], played.reward.sum(axis=-1).T)
+
+
+def test_the_oldest_episodes_are_overwritten_first():
+    rng = np.random.default_rng(0)
+    ring = empty_replay(SPEC, 5, N, False, "float32")
+    for k in range(4):
+        ring = add(ring, batch(rng, 3, mark=10 * k), where=jnp.bool_(True))
+    # Twelve were added to five slots: the last five are there.
+    assert sorted(np.asarray(ring.episodes.reward[:, 0, 0])) == [21, 22, 30, 31, 32]
+    assert ring.added == 12
+
+
+def test_a_seed_that_stands_still_adds_nothing():
+    rng = np.random.default_rng(0)
+    before = add(empty_replay(SPEC, 5, N, True, "float32"), batch(rng, 3), where=jnp.bool_(True))
+    new = batch(rng, 3, mark=10)
+    both = jax.vmap(lambda where: add(before, new, where))(jnp.array([False, True]))
+    for unchanged, changed, old in zip(*map(jax.tree.leaves, (both, both, before)), strict=True):
+        np.testing.assert_array_equal(unchanged[0], old)
+        assert not np.array_equal(changed[1], old)
+
+
+@pytest.mark.parametrize("added", [4, 7])
+def test_batches_hold_different_episodes_and_every_one_as_often(added):
+    ring = empty_replay(SPEC, 6, N, False, "float32")
+    for k in range(added):
+        ring = add(ring, batch(np.random.default_rng(k), 1, mark=k), where=jnp.bool_(True))
+    drawn = np.asarray(sample(ring, jax.random.key(0), 2000, 3).reward[:, 0, :, 0])
+    assert all(len(set(row)) == 3 for row in drawn)
+    kept = range(max(0, added - 6), added)
+    share = [(drawn == k).sum() / 2000 for k in kept]
+    assert sum(share) == pytest.approx(3)
+    np.testing.assert_allclose(share, 3 / len(kept), atol=0.05)
+
+
+def test_batches_that_are_no_whole_episodes_or_too_many_are_refused():
+    played = batch(np.random.default_rng(0), 3)
+    with pytest.raises(ValueError, match="whole episodes"):
+        add(
+            empty_replay(SPEC, 5, N, True, "float32"),
+            played._replace(last_observation=None),
+            where=jnp.bool_(True),
+        )
+    with pytest.raises(ValueError, match="ring of 2"):
+        add(empty_replay(SPEC, 2, N, True, "float32"), played, where=jnp.bool_(True))

@@ -19,6 +19,7 @@ from dgmarl.rollout import Batch, HiddenState, Recording, record_episodes
 from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
+from dgmarl.trust import remember, require_trust
 
 Which = Literal["last", "best"]
 
@@ -31,6 +32,7 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     init_from: Path | str | None = None,
     preset: Preset = "tuned",
+    trust: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     **values: Any,
 ) -> TrainResult:
@@ -41,12 +43,13 @@ def train(
       overrides: dotted names, for example `{"learner.hidden": 64}`. preset: what is not given is
       the paper's value for this environment and method, or, with "tuned", one that we found better,
       or, with "fast", the better ones with 128 environments.
+      trust: execute the environment and graph source that the folder `init_from` names.
 
     >>> result = train("star-spread/5", "ippo-dg", seeds=3, steps=1e5)
     >>> result.returns.mean(axis=-1)  # [seeds, evaluations]
     """
     config = resolve(env, method, overrides, preset, **values)
-    params = load(init_from).params if init_from else None
+    params = load(init_from, trust=trust).params if init_from else None
     return train_config(config, out, params, on_progress)
 
 
@@ -65,12 +68,20 @@ def train_config(
 def resume(
     out: Path | str,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    *,
+    trust: bool = False,
     **recording: Any,
 ) -> TrainResult:
-    """Continue a run to the identical result; a finished one is returned as it is."""
+    """Continue a run to the identical result; a finished one is returned as it is.
+
+    trust: execute the environment and graph source that the folder names, even if they were never
+      trained or checked here."""
     folder = RunFolder(out)
     config = folder.config()
-    return training.train(config, Recorder(config, folder, on_progress, **recording), resume=True)
+    require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
+    result = training.train(config, Recorder(config, folder, on_progress, **recording), resume=True)
+    remember(env=config.env, graph=config.graph)
+    return result
 
 
 class Run(NamedTuple):
@@ -155,11 +166,17 @@ class Run(NamedTuple):
         )
 
 
-def load(out: Path | str, seed: int | None = None, which: Which = "last") -> Run:
+def load(
+    out: Path | str, seed: int | None = None, which: Which = "last", *, trust: bool = False
+) -> Run:
     """The policy of a run folder, of its first seed or the one named:
-    `dgmarl.load("runs/mine").act(key, observation, ...)`."""
+    `dgmarl.load("runs/mine").act(key, observation, ...)`.
+
+    trust: execute the environment and graph source that the folder names, even if they were never
+      trained or checked here."""
     folder = RunFolder(out)
     config = folder.config()
+    require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
     index = 0 if seed is None else seed - config.seed
     if not 0 <= index < config.seeds:
         raise UsageError(
@@ -179,10 +196,15 @@ def policies(state: training.TrainState, which: Which) -> dict[str, Any]:
 
 
 def evaluate(
-    out: Path | str, n_episodes: int = 100, seed: int = 0, which: Which = "last"
+    out: Path | str,
+    n_episodes: int = 100,
+    seed: int = 0,
+    which: Which = "last",
+    *,
+    trust: bool = False,
 ) -> Float[np.ndarray, "S E"]:
-    """Team returns of fresh episodes for every seed of a run."""
-    run = load(out, which=which)
+    """Team returns of fresh episodes for every seed of a run. trust: see `load`."""
+    run = load(out, which=which, trust=trust)
     keys = jax.random.split(jax.random.key(seed), run.config.seeds)
     play = jax.jit(jax.vmap(lambda params, key: run.trainer.evaluate(params, key, n_episodes)))
     return np.asarray(play(policies(run.state, which), keys).returns)

@@ -189,8 +189,16 @@ def make_source(
 def _custom_source(text: str) -> GraphSource:
     """A user's own source, which must have the four members and ask only for what a rollout can
     record."""
+    found = load_object(text, "graph source")
+    methods = ("init", "infer", "update")
+    # Checked before the call: not every callable that a name finds is a graph source.
+    if not isinstance(found, type) or not all(hasattr(found, name) for name in methods):
+        raise UsageError(
+            f"--graph {text} is not a graph source: name a class with needs, init, infer and "
+            "update (dgmarl.graphs.sources.GraphSource)."
+        )
     try:
-        source = load_object(text, "graph source")()
+        source = found()
     except TypeError as error:
         raise UsageError(
             f"--graph {text}: the source cannot be made without arguments ({error})."

@@ -30,6 +30,7 @@ from dgmarl.config.yaml import build, read_yaml, write_yaml
 from dgmarl.errors import UsageError
 from dgmarl.files import append_line, unwritable, write_atomic
 from dgmarl.runs.checkpoints import indices, save_checkpoint
+from dgmarl.trust import remember
 
 
 class RunFolder:
@@ -51,6 +52,7 @@ class RunFolder:
             )
         save_checkpoint(self.checkpoints, 0, state)
         write_yaml(self.path / "config.yaml", config)
+        remember(env=config.env, graph=config.graph)
 
     def config(self) -> TrainConfig:
         """The configuration that the run was started with."""

@@ -190,30 +190,31 @@ def _custom_source(text: str) -> GraphSource:
     """A user's own source, which must have the four members and ask only for what a rollout can
     record."""
     found = load_object(text, "graph source")
-    methods = ("init", "infer", "update")
-    # Checked before the call: not every callable that a name finds is a graph source.
-    if not isinstance(found, type) or not all(hasattr(found, name) for name in methods):
-        raise UsageError(
-            f"--graph {text} is not a graph source: name a class with needs, init, infer and "
-            "update (dgmarl.graphs.sources.GraphSource)."
-        )
+    if not isinstance(found, type):
+        raise UsageError(f"--graph {text} is not a graph source: name a class.")
+    # Checked before the call: not every class that a name finds may be called.
+    _refuse_incomplete(text, found, ("init", "infer", "update"))
     try:
         source = found()
     except TypeError as error:
         raise UsageError(
             f"--graph {text}: the source cannot be made without arguments ({error})."
         ) from error
-    missing = [name for name in ("needs", "init", "infer", "update") if not hasattr(source, name)]
-    if missing:
-        raise UsageError(
-            f"--graph {text}: the source lacks {', '.join(missing)}; see "
-            "dgmarl.graphs.sources.GraphSource."
-        )
+    _refuse_incomplete(text, source, ("needs",))
     if not set(source.needs) <= set(RECORDABLE):
         raise UsageError(
             f"--graph {text}: the source needs {sorted(source.needs)}, but allowed are {', '.join(RECORDABLE)}."
         )
     return source
+
+
+def _refuse_incomplete(text: str, source: Any, members: tuple[str, ...]) -> None:
+    missing = [name for name in members if not hasattr(source, name)]
+    if missing:
+        raise UsageError(
+            f"--graph {text}: the source lacks {', '.join(missing)}; see "
+            "dgmarl.graphs.sources.GraphSource."
+        )
 
 
 def _probability(text: str) -> float:

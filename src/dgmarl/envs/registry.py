@@ -12,10 +12,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from dgmarl.config.yaml import did_you_mean, override
+from dgmarl.config.yaml import override
 from dgmarl.device import keep_loops_on_gpu
 from dgmarl.envs.base import Environment
-from dgmarl.errors import UsageError
+from dgmarl.errors import UsageError, did_you_mean
 from dgmarl.trust import is_code, require_trust
 
 
@@ -107,22 +107,6 @@ def _custom(env_id: str, options: dict[str, Any]) -> Environment:
         raise UsageError(
             f"{env_id!r} could not be made: {call} raised {_sentence(error)}."
         ) from error
-
-
-def located(text: str) -> str:
-    """`file.py:name`, `fixed:file` or `smaclite/file.yaml` with an absolute path, so that a run
-    resumes from anywhere; other texts as they are."""
-    family, _, scenario = text.partition("/")
-    if family == "smaclite" and scenario.endswith((".yaml", ".yml")):
-        return f"smaclite/{Path(scenario).resolve()}"
-    place, _, name = text.rpartition(":")
-    if place == "fixed":
-        return f"fixed:{Path(name).resolve()}"
-    return (
-        f"{Path(place).resolve()}:{name}"
-        if place.endswith(".py") and Path(place).is_file()
-        else text
-    )
 
 
 def load_object(text: str, what: str) -> Any:

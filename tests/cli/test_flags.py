@@ -76,12 +76,12 @@ def test_help_is_quick_and_imports_no_jax():
 
 
 FLAGS = [
-    ("--learner.hidden", "64", "learner.hidden", 64),
+    ("--learner.hidden", "32", "learner.hidden", 32),
     ("--learner.lambda", "0.5", "learner.lambda_", 0.5),
     ("--learner.entropy_coef", "0.3", "learner.entropy_coef", 0.3),
     ("--credit.cross-weight", "0.25", "credit.cross_weight", 0.25),
     ("--graph-model.threshold", "0.8", "graph_model.threshold", 0.8),
-    ("--graph-model.no-encoder", None, "graph_model.encoder", False),
+    ("--graph-model.no-multi-head", None, "graph_model.multi_head", False),
     ("--evaluation.interval", "1e3", "evaluation.interval", 1000),
     ("--evaluation.greedy", None, "evaluation.greedy", True),
     ("--n-envs", "3.2e1", "n_envs", 32),

@@ -1,6 +1,5 @@
 """`dgmarl train`. Its flags are the fields of the configuration of the chosen method."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
@@ -133,10 +132,6 @@ class Train:
 
         use_all_cores()
         options, config = self.options, self.resolved()
-        if config.deterministic:  # read when the first computation starts, which is below
-            os.environ["XLA_FLAGS"] = (
-                f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
-            )
         out = options.out or Path("runs") / f"{file_name(config.env)}__{config.method}"
         out = options.resume or out
         refuse_unwritable(out / "config.yaml")

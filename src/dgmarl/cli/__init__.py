@@ -101,11 +101,17 @@ def _parse(name: str, command: Any, arguments: list[str], config: str | None) ->
 
     from dgmarl.cli.common import INTEGERS
 
-    described = {"prog": f"dgmarl {name}", "description": _describe(command)}
     values = {} if config is None else _read_options(config)
     if hasattr(command, "from_arguments"):
-        return command.from_arguments(arguments, values, config or "", **described)
-    parse = partial(tyro.cli, command, args=arguments, registry=INTEGERS, **described)
+        return command.from_arguments(arguments, values, config or "", _describe(command))
+    parse: Any = partial(
+        tyro.cli,
+        command,
+        prog=f"dgmarl {name}",
+        description=_describe(command),
+        args=arguments,
+        registry=INTEGERS,
+    )
     if config is None:
         return parse()
     parsed = parse(default=build(command, values))

@@ -70,7 +70,7 @@ class Train:
         arguments: list[str],
         file: Mapping[str, Any] | None = None,
         origin: str = "",
-        **described: str,
+        description: str = "",
     ) -> "Train":
         """Parse the command line; `file` holds the values of `--config`, read from `origin`."""
         arguments, file = _environment_options(arguments), upgrade(file or {})
@@ -83,7 +83,13 @@ class Train:
         words = scan(arguments, switches_of(leaves(plain_flags())))
         env = words.positional[0] if words.positional else str(file.get("env", ""))
         default = _default(file, env, str(method), words.options)
-        parsed: Any = tyro.cli(_flags(default), args=arguments, registry=INTEGERS, **described)
+        parsed: Any = tyro.cli(
+            _flags(default),
+            args=arguments,
+            registry=INTEGERS,
+            prog="dgmarl train",
+            description=description,
+        )
         options = TrainOptions(**{f.name: getattr(parsed, f.name) for f in fields(TrainOptions)})
         if options.keep_every < 0:
             raise UsageError(

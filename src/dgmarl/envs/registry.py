@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dgmarl.config.yaml import did_you_mean, override
+from dgmarl.config.yaml import override
+from dgmarl.errors import did_you_mean
 from dgmarl.device import keep_loops_on_gpu
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError

@@ -25,7 +25,8 @@ import jax
 import numpy as np
 
 from dgmarl import __version__
-from dgmarl.config.presets import FORMAT_VERSION, TrainConfig
+from dgmarl.config.convert import upgrade
+from dgmarl.config.schema import FORMAT_VERSION, TrainConfig
 from dgmarl.config.yaml import build, read_yaml, write_yaml
 from dgmarl.errors import UsageError
 from dgmarl.files import append_line, unwritable, write_atomic
@@ -59,14 +60,19 @@ class RunFolder:
                 f"{self.path} is not a run folder (it has no config.yaml): name the folder that "
                 "`dgmarl train` wrote."
             )
-        values = read_yaml(self.path / "config.yaml")
-        version = values.get("format", FORMAT_VERSION)
-        if isinstance(version, int) and version > FORMAT_VERSION:
-            raise UsageError(
-                f"{self.path} has format {version}, newer than this dgmarl knows "
-                f"({FORMAT_VERSION}): update dgmarl."
-            )
-        return build(TrainConfig, values)
+        return build(TrainConfig, self.values())
+
+    def values(self) -> dict[str, Any]:
+        """The configuration as plain values of the present format."""
+        try:
+            return upgrade(read_yaml(self.path / "config.yaml"))
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}") from None
+
+    @property
+    def format(self) -> int:
+        """The format that the folder was written in."""
+        return int(read_yaml(self.path / "config.yaml").get("format", FORMAT_VERSION))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -123,7 +123,7 @@ class Trainer:
         """One iteration of one seed. Seeds past `config.steps` are frozen by masking."""
         active = self._active(state)
         key, start_key, play_key, infer_key, learn_key, update_key = jax.random.split(state.key, 6)
-        rollout_state = state.rollout_state if self.resets else self._reset_envs(start_key)
+        rollout_state = state.rollout_state or self._reset_envs(start_key)
         policy = self.learner.behaviour(state.learner, state.step)
 
         rollout_state, batch = collect(

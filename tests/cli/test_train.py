@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import dgmarl
-from dgmarl.cli import Train, main
+from dgmarl.cli import main
+from dgmarl.cli.train import Train
 from dgmarl.config.presets import TrainConfig, resolve
 from dgmarl.config.yaml import build, plain, read_yaml
 from dgmarl.runs.folder import RunFolder

@@ -38,14 +38,16 @@ class GraphRule(LocalRule):
         """Local credit, and what the rewards of others add to it."""
         assert values is not None and graph is not None
         local = super().assign(credit_state, batch, values, graph)
-        cross = self._cross_credit(batch, local, values, graph)
-        return local._replace(advantage=local.own + self.cross_weight * cross, cross=cross)
+        own = local.own
+        assert own is not None
+        cross = self._all_credit(batch, local.reward, values, graph, own) - own
+        return local._replace(advantage=own + self.cross_weight * cross, cross=cross)
 
-    def _cross_credit(
-        self, batch: Batch, local: Credit, values: Values, graph: Graphs
+    def _all_credit(
+        self, batch: Batch, reward: Array, values: Values, graph: Graphs, own: Array
     ) -> Float[Array, "T B N"]:
-        """The advantage with full cross weight minus the agent's own GAE."""
-        steps = (local.reward, *values)
+        """The advantage with full cross weight. own: GAE of the agents' own rewards."""
+        steps = (reward, values.now, values.next)
         masks = (batch.bootstrap, batch.continues, self.gamma, self.lambda_)
         weight = {"unreached_weight": self.unreached_weight}
         if graph.edges.dtype != jnp.bool_:
@@ -54,17 +56,16 @@ class GraphRule(LocalRule):
                     "The graph source gives soft edges, which have no reward graph and only the "
                     "advantage form td: set credit.advantage_form to td, or use Boolean edges."
                 )
-            return soft_graph_gae(*steps, graph.edges, *masks, **weight) - local.own
+            return soft_graph_gae(*steps, graph.edges, *masks, **weight)
         if self.form == "return":
             shape = (*values.now.shape, values.now.shape[-1])
             weight["pair_baseline"] = jnp.broadcast_to(values.now[..., None, :], shape)
-        advantage = graph_gae(
+        return graph_gae(
             *steps,
             graph.edges,
             *masks,
             advantage_form=self.form,
             reward_graph=graph.reward_edges,
-            own=local.own,
+            own=own,
             **weight,
         )
-        return advantage - local.own

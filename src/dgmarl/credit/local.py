@@ -5,6 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from dgmarl.config.methods import find_method
+from dgmarl.config.parts import RewardScaling
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, Values, scaled
@@ -21,12 +23,16 @@ class LocalRule:
     needs: frozenset[str] = frozenset()
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
-        self.scaling = config.credit.reward_scaling
+        # A learner that replays episodes scales the rewards it samples.
+        replays = find_method(config.method).whole_episodes
+        self.scaling: RewardScaling = "none" if replays else config.credit.reward_scaling
         self.gamma, self.lambda_ = config.learner.gamma, config.learner.lambda_
         self.n_agents = env.spec.n_agents
 
-    def init(self, key: PRNGKeyArray, env: Environment) -> RunningStatistics:
+    def init(self, key: PRNGKeyArray, env: Environment) -> RunningStatistics | None:
         """One statistic for all agents; the paper's standardisation has one per agent."""
+        if self.scaling == "none":
+            return None
         return initial_statistics(self.statistics_shape() if self.scaling == "standardise" else ())
 
     def statistics_shape(self) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.envs.base import Environment
-from dgmarl.envs.registry import load_class
+from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import RECORDABLE, Batch
@@ -173,11 +173,12 @@ def as_graphs(found: Graph | Graphs) -> Graphs:
 
 def _custom_source(text: str) -> GraphSource:
     """A user's own source: its members are checked before anything is called."""
-    cls = load_class(text, "graph source")
+    cls = load_object(text, "graph source")
     missing = [name for name in MEMBERS if not hasattr(cls, name)]
-    if missing:
+    if not isinstance(cls, type) or missing:
+        lacks = f"lacks {', '.join(missing)}" if missing else "is not a class"
         raise UsageError(
-            f"--graph {text}: the class lacks {', '.join(missing)}; see "
+            f"--graph {text} is not a graph source, it {lacks}: see "
             "dgmarl.graphs.sources.GraphSource."
         )
     try:

@@ -116,7 +116,7 @@ class QLearner:
 
     def behaviour(self, state: QState, step: Int[Array, ""]) -> Act:
         """Behaviour policy: epsilon-greedy with a linear schedule."""
-        return partial(self.act, state.params, epsilon=self.epsilon(step))
+        return partial(self.act, state.params, epsilon=jnp.asarray(self.epsilon(step)))
 
     def values(self, state: QState, batch: Batch) -> None:
         """No critic: the rule only gives rewards."""

@@ -21,7 +21,7 @@ from dgmarl.credit.base import team_sum
 from dgmarl.credit.graph import GraphRule
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
-from dgmarl.graphs.sources import Graph, GraphSource, make_source
+from dgmarl.graphs.sources import Graph, GraphSource, as_graphs, make_source
 from dgmarl.rollout import Batch
 from dgmarl.runs.recorder import Recorder, TrainResult
 from dgmarl.training import (
@@ -77,7 +77,8 @@ class ChosenSource:
     def infer(self, graph_state: list[Any], batch: Batch, key: PRNGKeyArray) -> Graph:
         """The graph of the chosen one."""
         pairs = zip(self.sources, graph_state, strict=True)
-        return jnp.stack([source.infer(part, batch, key) for source, part in pairs])[self.chosen]
+        graphs = [as_graphs(source.infer(part, batch, key)).edges for source, part in pairs]
+        return jnp.stack(graphs)[self.chosen]
 
     def update(
         self, graph_state: list[Any], batch: Batch, key: PRNGKeyArray
@@ -187,17 +188,13 @@ def _common(configs: Sequence[TrainConfig]) -> TrainConfig:
 
 
 def _in_form(state: TrainState, like: TrainState) -> TrainState:
-    """`state` with the parts of `like` that have another form there: the states of given graphs,
-    and statistics of rewards that nobody scales."""
+    """`state` with the graph states of `like`, where they have another form there."""
 
     def part(own: Any, other: Any) -> Any:
         shapes = (jax.tree.map(jnp.shape, own), jax.tree.map(jnp.shape, other))
         return own if shapes[0] == shapes[1] else other
 
-    return state._replace(
-        graph_state=part(state.graph_state, like.graph_state),
-        credit_state=part(state.credit_state, like.credit_state),
-    )
+    return state._replace(graph_state=part(state.graph_state, like.graph_state))
 
 
 def _varying(config: TrainConfig, graph: int) -> Varying:

@@ -1,0 +1,48 @@
+"""`dgmarl demo`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dgmarl.errors import UsageError
+from dgmarl.files import refuse_unwritable
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train local, global and dependence-graph credit on two small tasks and write a page with
+    curves and a replay."""
+
+    out: Path = Path("demo")
+    """The folder for index.html."""
+    seeds: int = 3
+    """Seeds per kind of credit."""
+    scale: float = 1.0
+    """Train for this many times the usual steps."""
+
+    def run(self) -> int:
+        """Train with a progress bar per run, write the page, say where it is."""
+        if self.seeds < 1 or self.scale <= 0:
+            raise UsageError(
+                f"--seeds is {self.seeds} and --scale {self.scale:g}, but both must be above 0."
+            )
+        refuse_unwritable(self.out / "index.html")
+        from rich.console import Console
+        from rich.progress import Progress
+
+        from dgmarl.cli.demo_page import run_demo
+        from dgmarl.device import use_all_cores
+
+        use_all_cores()
+
+        console = Console(stderr=True)
+        with Progress(console=console, disable=not console.is_terminal) as bar:
+
+            def watch(label: str, steps: int):
+                task = bar.add_task(label, total=steps)
+                return lambda progress: bar.update(
+                    task, completed=min(int(progress.steps.min()), steps)
+                )
+
+            path = run_demo(self.out, self.seeds, self.scale, watch)
+        print(f"Open {path.absolute().as_uri()}")
+        return 0

@@ -1,0 +1,122 @@
+"""The commands about environments and the installation: `envs`, `check-env` and `doctor`."""
+
+import os
+import sys
+from dataclasses import dataclass
+
+from dgmarl import __version__
+from dgmarl.cli import EXIT_USAGE
+from dgmarl.cli.common import EnvId, Options, Trust
+from dgmarl.config.yaml import parse_assignments
+from dgmarl.trust import remember
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the environments, their sizes and how to write their ids."""
+
+    def run(self) -> int:
+        """Print one table, a row per example id."""
+        from rich.console import Console
+        from rich.table import Table
+
+        from dgmarl.envs.registry import FAMILIES, make_env
+
+        table = Table(
+            title="Environments (any id of the grammar works, and file.py:Class or module:Class)",
+            title_justify="left",
+        )
+        for column in ("id", "agents", "actions", "obs", "state", "horizon", "oracle graph"):
+            table.add_column(
+                column, justify="left" if column in ("id", "oracle graph") else "right"
+            )
+        for name, family in FAMILIES.items():
+            table.add_section()
+            table.add_row(f"[bold]{name}/[/bold]{family.grammar.replace('[', chr(92) + '[')}")
+            table.add_row(f"[italic]{family.about}[/italic]")
+            for example in family.examples:
+                env = make_env(example)
+                spec = env.spec
+                sizes = (
+                    spec.n_agents,
+                    spec.n_actions,
+                    spec.obs_size,
+                    spec.state_size,
+                    spec.horizon,
+                )
+                table.add_row(
+                    f"  {example}", *map(str, sizes), "yes" if env.offers("oracle_graph") else "no"
+                )
+        Console(width=None if sys.stdout.isatty() else 140).print(table)
+        return 0
+
+
+@dataclass(frozen=True)
+class CheckEnv:
+    """Run an environment (an id, module:Class or file.py:Class) through the contract and name each
+    violation."""
+
+    env: EnvId
+    """Environment id, module:Class or file.py:Class."""
+    seed: int = 0
+    """Seed of the random play."""
+    set: Options = ()
+    """An option of the environment; may be given several times."""
+    trust: Trust = False
+    """Execute an environment that a file given to --config names; one typed here always is."""
+
+    def run(self) -> int:
+        """Print the findings; exit code 2 if the contract is violated."""
+        from dgmarl.envs.checker import check_env
+        from dgmarl.envs.registry import make_env
+
+        findings = check_env(make_env(self.env, **parse_assignments(self.set)), self.seed)
+        violations = [finding for finding in findings if finding.kind == "violation"]
+        for finding in findings:
+            print(
+                f"{finding.kind}: {finding.sentence}",
+                file=sys.stderr if finding.kind == "violation" else sys.stdout,
+            )
+        if violations:
+            print(
+                f"{self.env}: the contract is violated in {len(violations)} place(s).",
+                file=sys.stderr,
+            )
+            return EXIT_USAGE
+        remember(env=self.env)
+        print(
+            f"{self.env}: the contract holds (shapes, dtypes, jit, vmap, determinism, finite "
+            "values, masks, endings, horizon)."
+        )
+        return 0
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Say what this installation has: versions, devices, optional parts."""
+
+    def run(self) -> int:
+        """Print one line per fact."""
+        import importlib.metadata
+        import platform
+        import shutil
+
+        import jax
+
+        from dgmarl.device import use_all_cores
+
+        use_all_cores()
+        print(
+            f"dgmarl {__version__}, Python {platform.python_version()}, {platform.machine()}, "
+            f"{os.cpu_count()} cores"
+        )
+        for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
+            print(f"{package} {importlib.metadata.version(package)}")
+        print(f"devices: {', '.join(str(device) for device in jax.devices())}")
+        if jax.default_backend() == "cpu":
+            print(
+                "no accelerator is in use; with an NVIDIA GPU, `pip install 'dgmarl[cuda]'` "
+                "brings the GPU build of JAX"
+            )
+        print(f"chromium (for page tests): {'found' if shutil.which('chromium') else 'not found'}")
+        return 0

@@ -1,0 +1,184 @@
+"""The commands that play the policies of a run: `evaluate`, `watch` and `graph`."""
+
+from dataclasses import dataclass
+from json import dumps as json_text
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from dgmarl.cli.common import Options, RunPath, Trust, counted, refuse_broken, status
+from dgmarl.config.yaml import parse_assignments
+from dgmarl.errors import UsageError
+from dgmarl.files import refuse_unwritable, write_atomic
+
+if TYPE_CHECKING:
+    from dgmarl.envs.base import Environment
+    from dgmarl.rollout import Recording
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play fresh episodes with the policies of a run and report their returns."""
+
+    run_folder: RunPath
+    """The folder that `dgmarl train` wrote."""
+    episodes: int = 100
+    """Episodes per seed."""
+    seed: int = 0
+    """Seed of the play."""
+    which: Literal["last", "best"] = "last"
+    """The policies after the last step, or each seed's best at an evaluation (chosen by luck too:
+    do not publish it)."""
+    json: bool = False
+    """Print JSON."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
+
+    def run(self) -> int:
+        """Print one line per seed and the mean with its interval."""
+        if self.episodes < 1:
+            raise UsageError(
+                f"--episodes is {self.episodes}, but at least 1 episode must be played."
+            )
+        from dgmarl import api
+        from dgmarl.report.statistics import mean_interval
+        from dgmarl.runs.folder import RunFolder
+
+        returns = api.evaluate(
+            self.run_folder, self.episodes, self.seed, self.which, trust=self.trust
+        )
+        first, means = RunFolder(self.run_folder).config().seed, returns.mean(axis=1)
+        overall = mean_interval(means)
+        if self.json:
+            seeds = {str(first + k): float(mean) for k, mean in enumerate(means)}
+            mean = {
+                name: None if value != value else value for name, value in overall._asdict().items()
+            }
+            print(
+                json_text(
+                    {"episodes": self.episodes, "which": self.which, "seeds": seeds, "mean": mean}
+                )
+            )
+            return 0
+        for k, (mean, spread) in enumerate(zip(means, returns.std(axis=1), strict=True)):
+            print(
+                f"seed {first + k}: return {mean:.3f} (standard deviation over episodes "
+                f"{spread:.3f})"
+            )
+        interval = (
+            "" if len(means) < 2 else f", 95 % interval [{overall.low:.3f}, {overall.high:.3f}]"
+        )
+        print(f"mean over {counted(len(means), 'seed')}: {overall.estimate:.3f}{interval}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Play episodes and write a page in which to watch them, with dependence arrows and where
+    credit goes."""
+
+    what: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|ENV")]]
+    """A run folder (its trained policy plays), or an environment id, module:Class or file.py:Class
+    (random play)."""
+    episodes: int = 3
+    """How many episodes to record."""
+    seed: int = 0
+    """Seed of the play; the same seed gives the same page."""
+    policy: Literal["last", "best", "random"] = "last"
+    """Who plays in a run folder: the policy after the last step, the best at an evaluation, or
+    chance."""
+    trained_seed: int | None = None
+    """Which seed of the run plays. Default: the first."""
+    out: Path = Path("replay.html")
+    """The page to write; a name that ends in .gif or .mp4 gives a movie of the first episode (extra
+    `dgmarl[viz]`)."""
+    set: Options = ()
+    """An option of the environment; may be given several times."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
+
+    def run(self) -> int:
+        """Record, draw, write, and say where the page is."""
+        if self.episodes < 1:
+            raise UsageError(
+                f"--episodes is {self.episodes}, but at least 1 episode must be played."
+            )
+        refuse_unwritable(self.out)
+        from dgmarl.report.movie import SUFFIXES, write_movie
+        from dgmarl.report.replay_page import replay_data, replay_page
+
+        with status(f"playing {self.episodes} episodes of {self.what}"):
+            if self.out.suffix in SUFFIXES:
+                write_movie(replay_data(*self._record())["episodes"][0]["frames"], self.out)
+            else:
+                write_atomic(self.out, replay_page(*self._record()))
+        print(f"Open {self.out.absolute().as_uri()}")
+        return 0
+
+    def _record(self) -> "tuple[Environment, Recording, str, str]":
+        """Environment, episodes, who plays, and how it was credited."""
+        import jax
+
+        from dgmarl import api
+        from dgmarl.envs.registry import make_env
+        from dgmarl.rollout import act_randomly, record_episodes
+
+        key = jax.random.key(self.seed)
+        if Path(self.what).is_dir():
+            run = api.load(
+                self.what,
+                self.trained_seed,
+                "best" if self.policy == "best" else "last",
+                trust=self.trust,
+            )
+            if self.policy != "random":
+                return (
+                    run.env,
+                    run.record(key, self.episodes),
+                    f"{run.config.method} ({self.policy})",
+                    run.credit_note(),
+                )
+            return run.env, record_episodes(run.env, act_randomly, key, self.episodes), "random", ""
+        env = make_env(self.what, **parse_assignments(self.set))
+        refuse_broken(env, self.what)
+        return env, record_episodes(env, act_randomly, key, self.episodes), "random", ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Write a page that sets a run's graph against the oracle's and the interventional one, on
+    replayed episodes."""
+
+    run_folder: RunPath
+    """The folder that `dgmarl train` wrote; its policy after the last step plays."""
+    episodes: int = 3
+    """How many episodes to record."""
+    seed: int = 0
+    """Seed of the play; the same seed gives the same page."""
+    trained_seed: int | None = None
+    """Which seed of the run plays. Default: the first."""
+    out: Path = Path("graph.html")
+    """The page to write."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
+
+    def run(self) -> int:
+        """Record, compare, write, and say where the page is."""
+        if self.episodes < 1:
+            raise UsageError(
+                f"--episodes is {self.episodes}, but at least 1 episode must be played."
+            )
+        refuse_unwritable(self.out)
+        from dgmarl.report.graph_page import graph_page
+
+        with status(f"playing {counted(self.episodes, 'episode')} of {self.run_folder}"):
+            page = graph_page(
+                self.run_folder, self.episodes, self.seed, self.trained_seed, self.trust
+            )
+            write_atomic(self.out, page)
+        print(f"Open {self.out.absolute().as_uri()}")
+        return 0

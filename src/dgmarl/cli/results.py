@@ -1,0 +1,78 @@
+"""The commands that read results: `table` and `report`."""
+
+import sys
+from dataclasses import dataclass
+from json import dumps as json_text
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from dgmarl.cli.common import counted, status
+from dgmarl.errors import UsageError
+from dgmarl.files import refuse_unwritable, write_atomic
+
+
+@dataclass(frozen=True)
+class Table:
+    """Tabulate results: final returns with intervals per scenario, and over scenarios where scores
+    share a scale."""
+
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH")]]
+    """Folders with runs or files SCENARIO__METHOD.json at any depth, such as results or
+    results/lbf; or marl-eval files."""
+    json: bool = False
+    """Print JSON."""
+    marl_eval: Path | None = None
+    """Also write the curves to this file, in the format of marl-eval."""
+
+    def run(self) -> int:
+        """Print two tables per benchmark, or one where scores cannot be pooled."""
+        from rich.console import Console
+
+        from dgmarl.report.marl_eval import write_marl_eval
+        from dgmarl.report.results import gather
+        from dgmarl.report.table import as_json, tables
+
+        if not self.paths:
+            raise UsageError("table needs a path, for example `dgmarl table results/lbf`.")
+        results = gather(self.paths)
+        if self.marl_eval is not None:
+            refuse_unwritable(self.marl_eval)
+            write_marl_eval(results, self.marl_eval)
+        if self.json:
+            print(json_text(as_json(results)))
+            return 0
+        # In a file or a pipe nothing limits a line, so that every row stays one line.
+        Console(width=None if sys.stdout.isatty() else 1000).print(*tables(results), sep="\n")
+        return 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one page of runs: table, curves, aggregates, timing, what differs, graphs, replays that
+    show where credit goes."""
+
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")]]
+    """Run folders, folders of them, or published results (SCENARIO__METHOD.json, marl-eval
+    files)."""
+    out: Path = Path("report.html")
+    """The page to write."""
+    title: str = "Report"
+    """Its heading."""
+
+    def run(self) -> int:
+        """Read, play, draw, write, and say where the page is."""
+        if not self.paths:
+            raise UsageError(
+                "report needs a run, for example `dgmarl report runs/mine --out page.html`."
+            )
+        refuse_unwritable(self.out)
+        from dgmarl.report.results import gather
+        from dgmarl.report.run_page import run_page
+
+        results = gather(self.paths)
+        with status(f"playing and drawing {counted(len(results), 'result')}"):
+            write_atomic(self.out, run_page(results, self.title))
+        print(f"Open {self.out.absolute().as_uri()}")
+        return 0

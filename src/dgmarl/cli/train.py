@@ -111,7 +111,8 @@ class Train:
         typed = {
             name: value
             for name, value in leaves(parsed).items()
-            if words.options.keys() & set(spellings(name)) and not hasattr(options, name)
+            if words.options.keys() & set(spellings(name))
+            if name != "method" and not hasattr(options, name)
         }
         overrides = {**typed, **parse_assignments(options.set)}
         _require_trust(origin, file, words.positional, overrides, options.trust)
@@ -169,7 +170,7 @@ def _merge(
 ) -> TrainConfig:
     rest = dict(overrides)
     for name in ("env", "method"):
-        if name in rest and rest.pop(name) not in (env, method):
+        if name in rest:
             raise UsageError(f"--set {name}=... is not possible: give ENV or --method instead.")
     if "graph" in rest and not find_method(method).uses_graph:
         raise UsageError(

@@ -386,9 +386,7 @@ def _with_sharding_of_empties(tree: Any, n_seeds: int) -> Any:
     """Arrays without elements, such as the hidden state of a network that is not recurrent, lose
     their sharding in a program."""
     sharding = _sharding(n_seeds)
-    return jax.tree.map(
-        lambda leaf: leaf if leaf.size else jax.device_put(leaf, sharding), tree
-    )
+    return jax.tree.map(lambda leaf: leaf if leaf.size else jax.device_put(leaf, sharding), tree)
 
 
 def _sharding(n_seeds: int) -> NamedSharding:

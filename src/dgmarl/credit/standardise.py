@@ -106,9 +106,7 @@ def standardise(
     return (jnp.asarray(values) - statistics.mean) / jnp.sqrt(statistics.variance)
 
 
-def scale(
-    statistics: RunningStatistics, values: Float[Arrays, "*B N"]
-) -> Float[Array, "*B N"]:
+def scale(statistics: RunningStatistics, values: Float[Arrays, "*B N"]) -> Float[Array, "*B N"]:
     """values / sqrt(mean of squares): scaled, not shifted; zero stays zero.
 
     >>> seen = update_statistics(initial_statistics(), jnp.array([[1.0, 7.0]]))

@@ -18,7 +18,6 @@ from dgmarl.nets.layers import GRU, Linear
 UNAVAILABLE = -1e10
 
 
-
 class Actor(nn.Module):
     """Linear, ReLU, then a hidden layer or a GRU, then logits: the two networks of the paper differ
     in the middle only."""

@@ -194,10 +194,7 @@ def _checksums(folder: Path) -> dict[str, str]:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
-    return {
-        path.relative_to(folder).as_posix(): digest(path)
-        for path in files
-    }
+    return {path.relative_to(folder).as_posix(): digest(path) for path in files}
 
 
 def _intact(folder: Path) -> bool:

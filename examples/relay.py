@@ -1,13 +1,12 @@
 """Your own environment: a relay. Agent k must pass a parcel on to agent k + 1; only the last agent
 is paid when it arrives.
 
-    dgmarl check-env examples/relay.py:Relay dgmarl train examples/relay.py:Relay --method ippo-dg
-    --steps 1e5 dgmarl train examples/relay.py:Relay --method ippo-local --steps 1e5      # nobody
-    but the last has a reason to act
+    dgmarl check-env examples/relay.py:Relay
+    dgmarl train examples/relay.py:Relay --method ippo-dg --steps 1e5
+    dgmarl train examples/relay.py:Relay --method ippo-local --steps 1e5  # only the last one acts
 
 Everything is a pure function of a key and a state, so it runs under jit and vmap. `oracle_graph`
-and `local_state` are
-optional: without them use `--graph interventional`."""
+and `local_state` are optional: without them use `--graph interventional`."""
 
 from typing import NamedTuple
 

@@ -1,5 +1,4 @@
-"""An environment whose state vector is what belongs to each agent, for critics that see nothing
-else."""
+"""A wrapper whose global state concatenates the agents' local states, for own-state critics."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ from dgmarl.errors import UsageError
 
 
 class LocalStates(Environment[Any]):
-    """The same environment; its state is the `local_state` of all agents, one after the other."""
+    """The wrapped environment with `global_state = local_state(state).reshape(-1)`."""
 
     def __init__(self, env: Environment):
         if not env.offers("local_state"):
@@ -27,14 +26,14 @@ class LocalStates(Environment[Any]):
         self.spec = replace(env.spec, state_size=shape[0] * shape[1], state_is_obs=False)
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Observation]:
-        """As there."""
+        """As in the wrapped environment."""
         state, observation = self.env.reset(key)
         return state, self._observation(state, observation)
 
     def step(
         self, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]
     ) -> tuple[Any, Observation, Outcome]:
-        """As there."""
+        """As in the wrapped environment."""
         state, observation, outcome = self.env.step(key, state, action)
         return state, self._observation(state, observation), outcome
 
@@ -42,17 +41,17 @@ class LocalStates(Environment[Any]):
         return observation._replace(global_state=self.env.local_state(state).reshape(-1))
 
     def oracle_graph(self, state: Any) -> Bool[Array, "N N"]:
-        """As there."""
+        """As in the wrapped environment."""
         return self.env.oracle_graph(state)
 
     def local_state(self, state: Any) -> Float[Array, "N L"]:
-        """As there."""
+        """As in the wrapped environment."""
         return self.env.local_state(state)
 
     def draw(self, state: Any, graph: Bool[Array, "N N"] | None = None) -> str:
-        """As there."""
+        """As in the wrapped environment."""
         return self.env.draw(state, graph)
 
     def offers(self, method: str) -> bool:
-        """As there."""
+        """As in the wrapped environment."""
         return self.env.offers(method)

@@ -10,7 +10,7 @@ PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
 def launch_bound() -> bool:
-    """Whether kernel launches dominate the run time rather than arithmetic: true on accelerators."""
+    """Whether kernel launches rather than arithmetic dominate the run time (accelerators)."""
     return jax.default_backend() != "cpu"
 
 

@@ -75,11 +75,9 @@ class LBFConfig:
         _within("number of foods", self.n_foods, FOODS)
         if self.n_foods > most_foods(self.size):
             raise UsageError(
-                (
-                    f"at most {most_foods(self.size)} foods, three steps apart and off the border, "
-                    f"fit on {self.size}x{self.size}, but {self.n_foods} were asked for; take "
-                    "fewer foods or a larger field."
-                )
+                f"at most {most_foods(self.size)} foods, three steps apart and off the border, "
+                f"fit on {self.size}x{self.size}, but {self.n_foods} were asked for; take "
+                "fewer foods or a larger field."
             )
         if self.sight is not None:
             _within("sight", self.sight, range(1, self.size + 1))

@@ -129,7 +129,7 @@ def _first_choice(roster: Roster, key: Float[Array, "E N B"]) -> Int[Array, "E B
 def _heal_targets(
     roster: Roster, state: State, old: Int[Array, "E B"], picked: Int[Array, "E B"]
 ) -> Int[Array, "E B"]:
-    """For each enemy as a healer: the weakest visible unit of its side that is damaged or engaged."""
+    """For each enemy as a healer: the weakest visible unit of its side, damaged or engaged."""
     n = roster.n_allies
     position, hp = state.position[n:], state.hp[n:]
     distance = _distance(position[:, None], position[None])

@@ -16,8 +16,8 @@ WALKABLE, BLOCKED = "_", "X"
 
 @dataclass(frozen=True)
 class Walls:
-    """Edges of all blocked rectangles, four each, counter-clockwise; the walkable side of an edge is
-    on its right."""
+    """Edges of all blocked rectangles, four each, counter-clockwise; the walkable side is on the
+    right of an edge."""
 
     start: np.ndarray
     """[W, 2]"""

@@ -1,4 +1,4 @@
-"""A custom environment: a relay. Agent k passes a parcel to agent k + 1; passing costs a little, and
+"""A custom environment: a relay. Agent k passes a parcel to agent k + 1. Passing has a small cost;
 only the last agent is rewarded, when the parcel arrives.
 
     dgmarl check-env examples/relay.py:Relay

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Literal, NamedTuple
 
 from jaxtyping import Array, Int
@@ -125,10 +126,9 @@ def most_foods(size: int) -> int:
     best = {(0, 0): 0}
     for _ in range(inside):
         longer: dict[tuple[int, int], int] = {}
-        for (before, last), count in best.items():
-            for row in rows:
-                if not row & (last | last << 1 | last >> 1 | before):
-                    longer[last, row] = max(longer.get((last, row), 0), count + row.bit_count())
+        for ((before, last), count), row in product(best.items(), rows):
+            if not row & (last | last << 1 | last >> 1 | before):
+                longer[last, row] = max(longer.get((last, row), 0), count + row.bit_count())
         best = longer
     return min(limit, max(best.values()))
 

@@ -77,14 +77,14 @@ def _enemy_targets(
     target other units select again."""
     n = roster.n_allies
     old = cleaned[n:]
-    listed, seen, targets_me = _candidates(roster, state, cleaned, distance)
+    listed, visible, targets_me = _candidates(roster, state, cleaned, distance)
     picked = _first_choice(
-        roster, jnp.where(seen, distance, jnp.where(listed & targets_me, FAR, jnp.inf))
+        roster, jnp.where(visible, distance, jnp.where(listed & targets_me, FAR, jnp.inf))
     )
     target = jnp.where(old == NOBODY, picked, old)
     if roster.is_healer[:n].any():
         healer_in_play = (state.in_play[:n] & roster.is_healer[:n, None]).any(0)
-        other = _first_choice(roster, jnp.where(seen, distance, jnp.inf))
+        other = _first_choice(roster, jnp.where(visible, distance, jnp.inf))
         anew = (
             healer_in_play
             & (old != NOBODY)
@@ -110,8 +110,8 @@ def _candidates(
     targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
     scan = roster.scan_range[n:, None]
     nearby = distance**2 <= ((scan + roster.largest_radius) ** 2)[..., None]
-    seen = listed & nearby & ((distance < (scan + roster.radius[:n])[..., None]) | targets_me)
-    return listed, seen, targets_me
+    visible = listed & nearby & ((distance < (scan + roster.radius[:n])[..., None]) | targets_me)
+    return listed, visible, targets_me
 
 
 def _first_choice(roster: Roster, key: Float[Array, "E N B"]) -> Int[Array, "E B"]:

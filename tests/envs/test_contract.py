@@ -201,7 +201,7 @@ class Tuple(Counter):
         (SideEffect, "changes self.calls"),
         (NotANumber, "obs is NaN or infinite at step 3"),
         (NoWayOut, "agent 1 is alive at step 2, but has no available action"),
-        (BothEnds, "terminated and truncated at once"),
+        (BothEnds, "both terminated and truncated"),
         (NeverEnds, "still runs after spec.horizon = 5"),
         (NoSelfLoops, "lacks self-loops"),
         (LosesLoops, "lacks self-loops in some states"),

@@ -377,7 +377,7 @@ def test_bad_input_is_refused():
         intervene(env, state, KEY, jnp.zeros(2, jnp.int32))
     with pytest.raises(ValueError, match="integers"):
         intervene(env, state, KEY, jnp.zeros(3))
-    with pytest.raises(ValueError, match=r"avail must have the shape \(3, 3\)"):
+    with pytest.raises(ValueError, match=r"action_mask must have the shape \(3, 3\)"):
         intervene(env, state, KEY, action, jnp.ones((3, 2), bool))
     with pytest.raises(ValueError, match="one entry for each of 2 steps"):
         intervene_rollout(env, state, KEY[None], jnp.stack([action, action]))

@@ -1,12 +1,12 @@
-"""Shared by all tests: compiled programs, and where the recordings of the original environments
-are, if they are here."""
+"""Shared by all tests: compiled programs, and the recordings of the original environments."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
+EXCERPTS = Path(__file__).resolve().parent / "data" / "golden"
+FULL_RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "golden"
 
 # Every program is compiled once: tests, and the processes they start, find it here afterwards. Set
 # before JAX is imported.
@@ -22,12 +22,13 @@ os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=1 {os.environ.get('
 
 @pytest.fixture
 def golden():
-    """The recordings of a kind, or a skip where there are none."""
+    """The recordings of a kind: the full ones beside this checkout, else the excerpts that are part
+    of it, else a skip."""
 
     def find(pattern: str) -> list[Path]:
-        found = sorted(GOLDEN.glob(pattern))
+        found = sorted(FULL_RECORDINGS.glob(pattern)) or sorted(EXCERPTS.glob(pattern))
         if not found:
-            pytest.skip(f"no recordings {pattern} beside this checkout")
+            pytest.skip(f"no recordings {pattern} here")
         return found
 
     return find

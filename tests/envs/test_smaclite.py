@@ -430,7 +430,8 @@ groups:
   - {side: ally, at: [9, 16], units: {marine: 2, brute: 1}}
   - {side: enemy, at: [23, 16], units: {zealot: 2}}
 unit_types:
-  brute: {hp: 200, damage: 9, cooldown: 1, speed: 2, attack_range: 1, size: 1.5, attributes: [armored]}
+  brute:
+    {hp: 200, damage: 9, cooldown: 1, speed: 2, attack_range: 1, size: 1.5, attributes: [armored]}
 """
 
     def test_a_file_becomes_an_environment(self, tmp_path):

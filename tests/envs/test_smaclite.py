@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmarl import make_env
+from dgmarl.envs.base import random_actions
 from dgmarl.envs.smaclite import (
     SCENARIOS,
     Scenario,
@@ -30,7 +31,6 @@ from dgmarl.envs.smaclite.scenarios import Group
 from dgmarl.envs.smaclite.terrain import TERRAINS, rectangles, walkable
 from dgmarl.envs.smaclite.types import EAST, FIRST_TARGET, STOP
 from dgmarl.errors import UsageError
-from dgmarl.rollout import random_actions
 
 KEY = jax.random.key(0)
 IN_CI = ("2s3z", "skirmish")

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 State = TypeVar("State")
@@ -95,6 +97,13 @@ class Environment(ABC, Generic[State]):
     def offers(self, method: str) -> bool:
         """Whether this environment implements the optional `method`."""
         return getattr(type(self), method) is not getattr(Environment, method)
+
+
+def random_actions(key: PRNGKeyArray, observation: Observation) -> Int[Array, "*B N"]:
+    """Uniform over the available actions of every agent, from one random number per agent."""
+    rank = jnp.cumsum(observation.action_mask, axis=-1)
+    chosen = jnp.floor(jax.random.uniform(key, rank.shape[:-1]) * rank[..., -1])
+    return (rank <= chosen[..., None]).sum(axis=-1).clip(max=rank.shape[-1] - 1)
 
 
 class NotOfferedError(NotImplementedError):

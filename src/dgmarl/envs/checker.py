@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
-from dgmarl.rollout import random_actions
+from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome, random_actions
 
 N_EPISODES = 16
 

@@ -4,7 +4,7 @@ that test it."""
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from dgmarl.paper.plans import LBF_STEPS, SIX, VANILLA
+from dgmarl.paper.grids import LBF_STEPS, SIX, VANILLA
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result, budget_text, same_budget
 from dgmarl.report.statistics import Interval, contrast_interval, mean_interval

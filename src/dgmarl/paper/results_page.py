@@ -26,7 +26,8 @@ from dgmarl.paper.claims import (
     of_values,
     trios,
 )
-from dgmarl.paper.plans import FIGURES, IQM_OF_PAPER, LBF_STEPS, SIX, PaperFigure
+from dgmarl.paper.grids import LBF_STEPS, SIX
+from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import draw, final_table, final_text, iqm_table, markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.figures import svg
@@ -391,7 +392,7 @@ def _shown(name: str, drawn: Mapping[str, Mapping[str, Figure]]) -> str:
 
 def _choices() -> str:
     rows = [
-        (f"`{name}`", len(figure.plans), figure.about, figure.choices)
+        (f"`{name}`", len(figure.runs), figure.about, figure.choices)
         for name, figure in FIGURES.items()
     ]
     return f"""## What the paper leaves open

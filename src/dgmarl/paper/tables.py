@@ -6,7 +6,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dgmarl.paper.plans import IQM_OF_PAPER, SIX, PaperFigure
+from dgmarl.paper.grids import SIX
+from dgmarl.paper.paper_figures import IQM_OF_PAPER, PaperFigure
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.figures import graph_panels, learning_curves, scenario_panels
 from dgmarl.report.results import Result, budget_text

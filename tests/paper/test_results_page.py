@@ -12,7 +12,8 @@ import pytest
 
 from dgmarl.errors import UsageError
 from dgmarl.paper.claims import claims, trios
-from dgmarl.paper.plans import IQM_OF_PAPER, SIX
+from dgmarl.paper.grids import SIX
+from dgmarl.paper.paper_figures import IQM_OF_PAPER
 from dgmarl.paper.results_page import MARKS, page, with_section, write_page
 from dgmarl.report.results import Result, read_results
 
@@ -207,10 +208,10 @@ def test_costs_are_summed_by_kind_of_machine():
     ]
     text = page(six_scenarios(0.5), costs)[0]
     assert (
-        "36 cells with 360 runs took 1,800 million environment steps, 10 GPU minutes, 2.0 CPU hours"
+        "36 runs with 360 seeds took 1,800 million environment steps, 10 GPU minutes, 2.0 CPU hours"
         in text
     )
-    assert "(33 cells were not timed)" in text
+    assert "(33 runs were not timed)" in text
 
 
 def final_mean(name: str) -> float:

@@ -8,7 +8,7 @@ import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -57,35 +57,53 @@ PICTURES = {
 }
 
 
-def page(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> tuple[str, dict[str, str]]:
-    """The text of the page, and its figures by file name; of all results those that a figure of the
-    paper shows."""
-    everything, results = (
-        results,
-        [one for one in results if any(figure.shows(one) for figure in FIGURES.values())],
-    )
-    drawn = {
-        name: draw(chosen) for name, figure in FIGURES.items() if (chosen := figure.chosen(results))
-    }
-    sections = [
-        _head(results),
-        _agreement(claims(results)),
-        _star_spread(trios(results, "star-spread", "dg"), _shown("mpe", drawn)),
-        _foraging(results, _shown("lbf", drawn)),
-        *(
-            _plain(FIGURES[name], results, _shown(name, drawn))
-            for name in drawn
-            if name not in ("mpe", "lbf")
-        ),
-        _choices(),
-        _cost(everything, costs),
-    ]
+class Page(NamedTuple):
+    """A page of Markdown and the figures that it shows."""
+
+    text: str
+    figures: dict[str, str]
+    """SVG by file name."""
+
+
+def page(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> Page:
+    """The page of all results that a figure of the paper shows."""
+    drawn = draw_figures(results)
     files = {
         f"{name}-{kind}.svg": svg(picture)
         for name, of_kind in drawn.items()
         for kind, picture in of_kind.items()
     }
-    return "\n\n".join(filter(None, sections)) + "\n", files
+    return Page(page_text(results, costs, drawn), files)
+
+
+def draw_figures(results: Sequence[Result]) -> dict[str, dict[str, Figure]]:
+    """By figure of the paper and kind of picture."""
+    return {
+        name: draw(chosen) for name, figure in FIGURES.items() if (chosen := figure.chosen(results))
+    }
+
+
+def page_text(
+    results: Sequence[Result],
+    costs: Sequence[dict[str, Any]],
+    drawn: Mapping[str, Mapping[str, Figure]],
+) -> str:
+    """The Markdown of the page, with links to the pictures of `drawn`."""
+    shown = [one for one in results if any(figure.shows(one) for figure in FIGURES.values())]
+    sections = [
+        _head(shown),
+        _agreement(claims(shown)),
+        _star_spread(trios(shown, "star-spread", "dg"), _pictures("mpe", drawn)),
+        _foraging(shown, _pictures("lbf", drawn)),
+        *(
+            _plain(figure, shown, _pictures(name, drawn))
+            for name, figure in FIGURES.items()
+            if name not in ("mpe", "lbf") and figure.chosen(shown)
+        ),
+        _choices(),
+        _cost(results, costs),
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
@@ -132,8 +150,8 @@ def _head(results: Sequence[Result]) -> str:
 
 What the three kinds of credit reach, beside what the paper says. Each number is the mean over
 {seeds} seeds, as the tables say, of the final return: the last evaluation ({episodes} episodes,
-actions sampled from the policy, in SMAClite the most likely), not the best. In brackets stands the 95 %
-percentile-bootstrap interval over seeds. Differences resample the seeds of both methods
+actions sampled from the policy, in SMAClite the most likely), not the best. In brackets stands the
+95 % percentile-bootstrap interval over seeds. Differences resample the seeds of both methods
 independently: *better* and *worse* mean that the interval excludes 0, *open* that it does not. Many
 intervals are compared, without a correction for that.
 The curves of every seed are in [`results/`](../results); `dgmarl table results` prints plain tables
@@ -203,8 +221,8 @@ Local minus global reward is
 
 **Why local reward falls behind.** To a leaf any landmark is as good as another; only the hub is
 paid for covering all of them. Leaves that learn from their own reward agree on one landmark and
-gather there, which is what the task was designed to provoke. The returns above are consistent with it, and
-it was seen in replays of two seeds at N = 5 (larger N were not looked at):
+gather there, which is what the task was designed to provoke. The returns above are consistent with
+it, and it was seen in replays of two seeds at N = 5 (larger N were not looked at):
 
     dgmarl train star-spread/5 --method ippo-local --seeds 1 --out runs/local
     dgmarl watch runs/local"""
@@ -397,7 +415,7 @@ def _plain(figure: PaperFigure, results: Sequence[Result], pictures: str) -> str
 {pictures}"""
 
 
-def _shown(name: str, drawn: Mapping[str, Mapping[str, Figure]]) -> str:
+def _pictures(name: str, drawn: Mapping[str, Mapping[str, Figure]]) -> str:
     images = [
         f"![{name}: {PICTURES[kind]}](figures/{name}-{kind}.svg)" for kind in drawn.get(name, ())
     ]

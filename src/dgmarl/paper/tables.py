@@ -1,5 +1,4 @@
-"""What belongs to a figure of the paper: its pictures and its tables, from whatever results there
-are of it."""
+"""Pictures and tables of a figure of the paper, from the results that exist of it."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,8 +16,8 @@ from dgmarl.report.table import interval_texts
 
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
-    """By kind: learning curves, graphs over training, and over scenarios what may be put
-    together."""
+    """By kind: learning curves, graphs over training, and aggregates over scenarios where returns
+    share a scale."""
     drawn = {"curves": learning_curves(scenario_panels(results))}
     if panels := graph_panels(results):
         drawn["graphs"] = learning_curves(panels)

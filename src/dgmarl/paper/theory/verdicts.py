@@ -1,4 +1,4 @@
-"""Rows of the laboratory's table, and the few ways in which a measurement becomes a row."""
+"""Rows of the laboratory's table, and functions that make a row from measurements."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -43,7 +43,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much to draw. The quick sizes serve the tests; every claim is still there."""
+    """Numbers and sizes of the random MDPs. The quick sizes cover all claims, for tests."""
 
     mdps: int
     """Random MDPs for each statement about expected gradients."""

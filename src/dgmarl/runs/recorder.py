@@ -16,19 +16,7 @@ from dgmarl.errors import RunError
 from dgmarl.rollout import Evaluation
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder, host_facts
-
-ROW_FIELDS = (
-    "seed",
-    "evaluation",
-    "iteration",
-    "step",
-    "wall_s",
-    "return_mean",
-    "return_std",
-    "length_mean",
-)
-"""What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics
-follow."""
+from dgmarl.runs.reading import ROW_FIELDS
 
 
 class Progress(NamedTuple):

@@ -10,6 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dgmarl.errors import UsageError
+
 ESCAPES = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -45,7 +47,13 @@ def asset(name: str) -> str:
 
 def as_json(data: Any) -> Markup:
     """JSON that may stand in a script block whatever its strings hold."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise UsageError(
+            "A page cannot show infinite or undefined numbers: leave out the results that hold "
+            "them."
+        ) from None
     for character, escape in ESCAPES.items():
         text = text.replace(character, escape)
     return Markup(text)

@@ -366,7 +366,7 @@ def _numbers(rows: list[Any], path: Path) -> list[dict[str, float]]:
         kept = {
             name: float(value)
             for name, value in (row.items() if isinstance(row, dict) else ())
-            if isinstance(value, int | float) and abs(value) < 1e300
+            if isinstance(value, int | float) and abs(value) < 1e30
         }
         if not kept.keys() >= set(ROW_FIELDS):
             raise UsageError(

@@ -29,6 +29,8 @@ MOST_PAIRS = 1_000_000
 """Steps times pairs of agents for which graphs are kept."""
 MOST_READ = 100_000_000
 """Bytes that a file may take in memory."""
+LAGS_AT_ONCE = 14
+"""Meeting lags whose weights one call computes; its shape does not depend on how many occur."""
 NEVER = -1
 """In `Episode.lags` and `Episode.through`: no path leads there before the end."""
 ARRAYS = ("frames", "frame_ends", "rewards")
@@ -130,21 +132,24 @@ def make_replay(
 def credit_weights(lags: list[Any], credit: Mapping[str, Any]) -> CreditWeights:
     """Weights of rewards by distance, for every meeting lag that occurs in these episodes.
 
-    They are those of two agents, the first of which reaches the second after that lag: the weight
-    of a reward depends on the agents' graph through the lag of the pair alone."""
-    import jax
-
+    The weight of a reward depends on the graph through the lag of the pair alone. So the weights
+    are read off a graph in which agent 0 never reaches agent 1, and reaches each of the others
+    after one of the lags."""
     from dgmarl.credit.graph_gae import credited_rewards
 
-    n_steps = max(map(len, lags))
+    # A power of two: episodes of similar lengths share one compiled program.
+    n_steps = max(16, 1 << (max(map(len, lags)) - 1).bit_length())
     found = np.unique(np.concatenate([of[of >= 0] for of in lags])).astype(np.int32)
-    step = np.arange(n_steps)
-    graph = np.broadcast_to(np.eye(2, dtype=bool), (len(found) + 1, n_steps, 2, 2)).copy()
-    graph[:-1, :, 0, 1] = step >= found[:, None]
-    weights = np.asarray(
-        jax.vmap(lambda edges: credited_rewards(edges, step == n_steps - 1, 0, 0, **credit))(graph)
-    )
-    return CreditWeights(weights[-1, :, 0], weights[-1, :, 1], found, weights[:-1, :, 1])
+    step, reached = np.arange(n_steps), []
+    own = unreached = np.zeros(n_steps)
+    shape = (n_steps, LAGS_AT_ONCE + 2, LAGS_AT_ONCE + 2)
+    for chunk in np.split(found, range(LAGS_AT_ONCE, len(found), LAGS_AT_ONCE)):
+        graph = np.broadcast_to(np.eye(LAGS_AT_ONCE + 2, dtype=bool), shape).copy()
+        graph[:, 0, 2 : 2 + len(chunk)] = step[:, None] >= chunk
+        weights = np.asarray(credited_rewards(graph, step == n_steps - 1, 0, 0, **credit))
+        own, unreached = weights[:, 0], weights[:, 1]
+        reached.append(weights[:, 2 : 2 + len(chunk)].T)
+    return CreditWeights(own, unreached, found, np.concatenate(reached))
 
 
 def _lags(graph: np.ndarray, lengths: list[int]) -> np.ndarray:

@@ -5,9 +5,15 @@ let replay, episode = 0, step = 0, timer = null, player;
 const current = () => replay.episodes[episode];
 const length = () => current().rewards.length;
 
+/* The picture of a step; an empty one shows the same as the last before it. */
+function frame(at) {
+  while (at > 0 && !current().frames[at]) at -= 1;
+  return current().frames[at];
+}
+
 function go(to) {
   step = Math.max(0, Math.min(to, length()));
-  $("stage").innerHTML = current().frames[step];
+  $("stage").innerHTML = frame(step);
   $("scrub").max = length(); $("scrub").value = step;
   $("where").textContent = step < length() ? `step ${step} of ${length()}` : `end after ${length()} (${current().ending})`;
   player.draw();

@@ -129,6 +129,19 @@ class Run(NamedTuple):
             )
         return " ".join(notes)
 
+    def credit_options(self) -> dict[str, Any] | None:
+        """Arguments with which `credited_rewards` gives the weights of this run's training, or None
+        without graph credit."""
+        learner = self.config.learner
+        if learner.credit != "graph" or not isinstance(learner, PPOConfig):
+            return None
+        if learner.fade != 1 or learner.edge_strength != 1:
+            return None
+        return {
+            **{"gamma": learner.gamma, "lambda_": learner.lambda_, "form": learner.form},
+            **{"weighted": learner.weighted, "cross_weight": learner.cross_weight},
+        }
+
     def record(
         self,
         key: Array,

@@ -7,7 +7,7 @@ import numpy as np
 
 from dgmarl.envs.svg import agent_colour
 from dgmarl.report.html import render
-from dgmarl.runs.replays import Episode, Replay
+from dgmarl.runs.replays import CreditWeights, Episode, Replay
 
 REPLAY = ("player", "replay")
 """Scripts of the viewer (`viewer.html`)."""
@@ -27,10 +27,7 @@ def replay_data(replay: Replay, name: str = "") -> dict[str, Any]:
         "policy": replay.policy,
         "note": replay.note,
         "colours": [agent_colour(agent) for agent in range(replay.n_agents)],
-        "weights": {
-            table: [float(f"{value:.4g}") for value in values]
-            for table, values in replay.weights._asdict().items()
-        },
+        "weights": None if replay.weights is None else _weights(replay.weights),
         "episodes": [_episode(episode) for episode in replay.episodes],
     }
 
@@ -38,8 +35,23 @@ def replay_data(replay: Replay, name: str = "") -> dict[str, Any]:
 def _episode(episode: Episode) -> dict[str, Any]:
     return {
         "frames": episode.frames,
+        "stride": episode.stride,
         "rewards": np.round(episode.rewards.astype(float), 4).tolist(),
         "lags": None if episode.lags is None else episode.lags.tolist(),
         "through": None if episode.through is None else episode.through.tolist(),
         "ending": "terminated" if episode.terminated else "truncated",
     }
+
+
+def _weights(weights: CreditWeights) -> dict[str, Any]:
+    """Tables by distance in time; those of reached agents by meeting lag."""
+    rows = zip(weights.lags.tolist(), weights.reached, strict=True)
+    return {
+        "own": _rounded(weights.own),
+        "unreached": _rounded(weights.unreached),
+        "reached": {str(lag): _rounded(row) for lag, row in rows},
+    }
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]

@@ -130,10 +130,10 @@ def read_result(path: Path) -> Result:
             f"{path} has steps of shape {steps.shape} and returns of shape {returns.shape}, but "
             "both must be finite numbers [seeds, evaluations]: delete it and train it again."
         )
-    if len(_listed(facts.get("seeds", [0] * len(returns)))) != len(returns):
+    n_seeds = len(_listed(facts.get("seeds", [0] * len(returns))))
+    if n_seeds != len(returns):
         raise UsageError(
-            f"{path} names {len(_listed(facts['seeds']))} seeds, but holds the curves of {len(returns)}: "
-            "train it again."
+            f"{path} names {n_seeds} seeds, but holds the curves of {len(returns)}: train it again."
         )
     # Where its author kept the run means nothing here, and must not choose what is read.
     of_runs = ("folder", "name", "episode_returns")
@@ -203,6 +203,14 @@ def read_run(path: Path) -> Result:
         curves["return_mean"],
         facts,
     )
+
+
+def run_or_reason(path: Path) -> Result | str:
+    """A run folder, or a sentence why it has no curves yet."""
+    try:
+        return read_run(path)
+    except UsageError as error:
+        return str(error)
 
 
 def read_config(path: Path) -> RunValues:

@@ -250,8 +250,8 @@ def _add_replay(replays: Replays, folder: Path, name: str, most_bytes: int) -> N
             "its own."
         )
     replays.shown.append(data)
-    if replay.has_graph:
-        shares = replay.mean_graph()
+    shares = replay.mean_graph()
+    if shares is not None:
         replays.graphs.append(GraphPicture(name, shares.tolist(), _density(shares)))
 
 

@@ -11,7 +11,7 @@ from dgmarl.graphs.interventional import intervene_batch
 from dgmarl.graphs.learned import LearnedSource
 from dgmarl.rollout import Batch
 from dgmarl.runs.reading import graph_tag
-from dgmarl.runs.replays import Compared, make_replay
+from dgmarl.runs.replays import UNLIMITED, Compared, make_replay
 
 REFERENCES = ("oracle", "interventional")
 
@@ -37,7 +37,10 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
     recording = run.record(key, n_episodes, references(run.env), infer)
     recorded = {name: np.asarray(graph) for name, graph in recording.graph.items()}
     replay = make_replay(
-        run.env, recording._replace(graph=None), policy or run.config.method, most_bytes=None
+        run.env,
+        recording._replace(graph=None),
+        policy or run.config.method,
+        most_bytes=UNLIMITED,  # its graphs belong to all episodes that were asked for
     )
     graphs = {
         name: tuple(recorded[name][k, :length] for k, length in enumerate(recording.length))

@@ -8,10 +8,11 @@ import numpy as np
 
 from dgmarl.envs.svg import agent_colour, circle, dependence_arrows, picture, rect, text
 
-ELEMENTS = frozenset(
-    "svg g defs symbol use title desc rect circle ellipse line polyline polygon path text tspan "
-    "marker linearGradient radialGradient stop clipPath mask pattern image".split()
-)
+ELEMENTS = {
+    *("svg", "g", "defs", "symbol", "use", "title", "desc", "text", "tspan", "image"),
+    *("rect", "circle", "ellipse", "line", "polyline", "polygon", "path", "marker", "pattern"),
+    *("linearGradient", "radialGradient", "stop", "clipPath", "mask"),
+}
 """Static SVG. Scripts, links, style sheets, animations and foreign objects are not among it."""
 EMBEDDED = ("#", "data:image/png", "data:image/jpeg")
 """What an `href` may begin with: a part of the same picture, or a bitmap within it."""
@@ -45,7 +46,7 @@ def svg_problem(svg: str) -> str | None:
         return "it holds a declaration, a comment or a processing instruction"
     try:
         root = ElementTree.fromstring(svg)
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, ValueError, RecursionError) as error:
         return f"it is not well-formed XML ({error})"
     if _local(root.tag) != "svg":
         return f"its outermost element is <{_local(root.tag)}>, not <svg>"

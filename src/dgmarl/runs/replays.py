@@ -25,6 +25,8 @@ FILE_NAME = "replay.npz"
 FORMAT = 1
 MOST_BYTES = 3_000_000
 """Characters of all pictures of a replay: what exceeds it costs episodes, then pictures."""
+UNLIMITED = 2**62
+"""For `make_replay` where every episode is wanted."""
 MOST_PAIRS = 1_000_000
 """Steps times pairs of agents for which graphs are kept."""
 MOST_READ = 100_000_000
@@ -64,6 +66,10 @@ class Episode(NamedTuple):
         """Steps."""
         return len(self.rewards)
 
+    def frame(self, step: int) -> str:
+        """The picture to show before this step, or after the last one."""
+        return self.frames[-1] if step >= self.length else self.frames[step // self.stride]
+
 
 class CreditWeights(NamedTuple):
     """The weight of a reward in the advantage of an action, by its distance of d steps, [D]."""
@@ -92,6 +98,24 @@ class Replay(NamedTuple):
     weights: CreditWeights | None = None
     """None if the policy was not trained with credit along a dependence graph."""
 
+    def mean_graph(self) -> Float[np.ndarray, "N N"] | None:
+        """How often each edge is present, over the steps of all episodes."""
+        graphs = [episode.graph for episode in self.episodes if episode.graph is not None]
+        return np.concatenate(graphs).mean(axis=0) if graphs else None
+
+
+class Compared(NamedTuple):
+    """A replay with several graphs of the same steps; see `dgmarl.runs.graphs`."""
+
+    replay: Replay
+    """Without graphs of its own."""
+    graphs: dict[str, tuple[np.ndarray, ...]]
+    """By name, one array [T, N, N] per episode. The run's own graph comes first, if it is no
+    reference; a learned one as entropy ratios, others as edges."""
+    threshold: float | None
+    """Below which an entropy ratio is an edge in training."""
+    notes: tuple[str, ...]
+
 
 def make_replay(
     env: Any,
@@ -99,8 +123,12 @@ def make_replay(
     policy: str,
     note: str = "",
     credit: Mapping[str, Any] | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> Replay:
     """A replay of a `rollout.Recording`, cut to a size that fits into a page.
+
+    Episodes are dropped from the end until the pictures of the others take at most `most_bytes`;
+    of a single episode that is larger, every second picture is kept, or fewer.
 
     credit: the keyword arguments with which `credited_rewards` gives the weights of this policy's
       training, for example {"gamma": 0.99, "lambda_": 0.95}; None for other kinds of credit."""
@@ -120,9 +148,9 @@ def make_replay(
         episode = _episode(env, recording, lags, k)
         size += sum(map(len, episode.frames))
         pairs += 0 if episode.graph is None else length * n_agents**2
-        if episodes and (size > MOST_BYTES or pairs > MOST_PAIRS):
+        if episodes and (size > most_bytes or pairs > MOST_PAIRS):
             break
-        episodes.append(_thinned(episode))
+        episodes.append(_thinned(episode, most_bytes))
     weights = None
     if credit is not None and lags is not None and not soft:
         weights = credit_weights([episode.lags for episode in episodes], credit)
@@ -191,9 +219,9 @@ def _episode(env: Any, recording: Any, all_lags: np.ndarray | None, k: int) -> E
     )
 
 
-def _thinned(episode: Episode) -> Episode:
+def _thinned(episode: Episode, most_bytes: int) -> Episode:
     """Fewer pictures where those of one episode are too large together."""
-    stride = -(-sum(map(len, episode.frames)) // MOST_BYTES)
+    stride = max(1, -(-sum(map(len, episode.frames)) // most_bytes))
     frames = (*episode.frames[:-1:stride], episode.frames[-1])
     return episode._replace(frames=frames, stride=stride)
 

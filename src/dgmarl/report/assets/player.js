@@ -5,10 +5,10 @@ let replay, episode = 0, step = 0, timer = null, player;
 const current = () => replay.episodes[episode];
 const length = () => current().rewards.length;
 
-/* The picture of a step; an empty one shows the same as the last before it. */
+/* The picture of a step: there is one for every `stride` steps, and one after the last. */
 function frame(at) {
-  while (at > 0 && !current().frames[at]) at -= 1;
-  return current().frames[at];
+  const { frames, stride } = current();
+  return at < length() ? frames[Math.floor(at / stride)] : frames.at(-1);
 }
 
 function go(to) {

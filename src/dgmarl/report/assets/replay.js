@@ -15,12 +15,14 @@ function reachedFrom(start, source) {
   };
 }
 
-/* The weight of the reward of agent i at step t in the credit of the action of `source` at `start`. */
+/* The weight of the reward of agent i at step t in the credit of the action of `source` at `start`; NaN if nothing is known
+   about how the policy was credited. */
 function weight(source, start, at, i, t) {
-  const { own, reached, unreached, lag_factor: factor } = replay.weights, distance = t - start;
+  if (!replay.weights) return NaN;
+  const { own, reached, unreached } = replay.weights, distance = t - start;
   if (distance < 0) return 0;
   if (i === source) return own[distance];
-  return at[i] <= t ? reached[distance] * factor[at[i] - start] : unreached[distance];
+  return (at[i] < Infinity ? reached[at[i] - start] : unreached)[distance];
 }
 
 function bar(value, largest, colour) {
@@ -86,13 +88,13 @@ function pathRow(source, i, at, through) {
   const swatch = element("span", "", "swatch");
   swatch.style.background = replay.colours[i];
   const meeting = i === source ? "0" : String(at[i] - step + 1);
-  return element("tr", [element("th", [swatch, String(i)]), element("td", [source, ...hops].join(" ")), element("td", meeting), element("td", `from step ${at[i]}`), element("td", show(sum)), element("td", show(credited))]);
+  return element("tr", [element("th", [swatch, String(i)]), element("td", [source, ...hops].join(" ")), element("td", meeting), element("td", `from step ${at[i]}`), element("td", show(sum)), element("td", show(credited), "weighted")]);
 }
 
 function drawCell(chart, i, t, credited, share, left, cell) {
-  const reward = current().rewards[t][i], full = Math.max(...replay.weights.own);
-  const box = shape(chart, "rect", { x: left + cell * t, y: cell * i, width: cell - 1, height: cell - 1, fill: credited ? replay.colours[i] : "var(--paper)", "fill-opacity": credited ? 0.12 + (0.33 * Math.min(share, full)) / full : 1, stroke: "var(--line)", "stroke-width": 0.5, cursor: "pointer" });
-  shape(box, "title", {}, `agent ${i}, step ${t}: reward ${show(reward)}, weight ${show(share)}`);
+  const reward = current().rewards[t][i], opacity = Number.isNaN(share) ? 0.45 : 0.12 + 0.33 * Math.min(share, 1);
+  const box = shape(chart, "rect", { x: left + cell * t, y: cell * i, width: cell - 1, height: cell - 1, fill: credited ? replay.colours[i] : "var(--paper)", "fill-opacity": credited ? opacity : 1, stroke: "var(--line)", "stroke-width": 0.5, cursor: "pointer" });
+  shape(box, "title", {}, `agent ${i}, step ${t}: reward ${show(reward)}${Number.isNaN(share) ? "" : `, weight ${show(share)}`}`);
   box.onclick = () => { $("source").value = i; go(t); };
   const largest = Math.max(1e-9, ...current().rewards.map((all) => Math.abs(all[i])));
   if (Math.abs(reward) > 1e-9) shape(chart, "circle", { cx: left + cell * (t + 0.45), cy: cell * (i + 0.45), r: 1 + (cell * 0.3 * Math.abs(reward)) / largest, fill: reward > 0 ? "#0072B2" : "#E69F00" });
@@ -113,6 +115,7 @@ function onLoaded() {
   $("trained").textContent = replay.note;
   const known = Boolean(replay.episodes[0].lags);
   $("credit-panel").hidden = !known; $("arrows-label").hidden = !known;
+  $("credit-panel").classList.toggle("unweighted", !replay.weights);
 }
 
 function onOtherKey(key) {

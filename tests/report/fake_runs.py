@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 
+from dgmarl import api
 from dgmarl.config.presets import resolve
 from dgmarl.config.yaml import write_yaml
+from dgmarl.runs.replays import make_replay, write_replay
 
 TIMING = {
     "compile_s": 1.0,
@@ -42,17 +45,18 @@ def write_run(
     env: str = "lbf/8x8-2p-2f",
     finals=(0.2, 0.6),
     cut: int = 0,
+    metrics: dict[str, float] | None = None,
     **values,
 ) -> Path:
     """A folder with one curve of four evaluations per final return; `cut` characters are missing at
-    the end."""
+    the end. `metrics` are added to each line."""
     config = resolve(env, method, seeds=len(finals), steps=4000, **values)
     curves = [np.linspace(0, final, 4) for final in finals]
     lines = [
         row
         for k in range(4)
         for seed, curve in enumerate(curves)
-        for row in [rows(config.seed + seed, curve, 4000)[k]]
+        for row in [{**rows(config.seed + seed, curve, 4000)[k], **(metrics or {})}]
     ]
     path.mkdir(parents=True)
     write_yaml(path / "config.yaml", config)
@@ -60,3 +64,13 @@ def write_run(
     (path / "metrics.jsonl").write_text(text[: len(text) - cut])
     (path / "timing.json").write_text(json.dumps(TIMING))
     return path
+
+
+def add_replay(folder: Path) -> Path:
+    """Record three episodes of a trained run into its folder."""
+    run = api.load(folder)
+    recording = run.record(jax.random.key(0), 3)
+    replay = make_replay(
+        run.env, recording, run.config.method, run.credit_note(), run.credit_options()
+    )
+    return write_replay(folder / "replay.npz", replay)

@@ -11,7 +11,7 @@ from dgmarl.cli import main
 from dgmarl.config.presets import resolve
 from dgmarl.report.results import gather
 from dgmarl.report.run_page import LARGEST, run_page
-from tests.report.fake_runs import write_run
+from tests.report.fake_runs import add_replay, write_run
 from tests.tiny import GIFT, SMALL
 
 HOSTILE = "</script><script>window.owned = 1</script><img src=x onerror='window.owned = 1'>"
@@ -19,9 +19,10 @@ HOSTILE = "</script><script>window.owned = 1</script><img src=x onerror='window.
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A trained run, which can be replayed, and three that only have curves."""
+    """A trained run with a replay, and three that only have curves."""
     folder = tmp_path_factory.mktemp("runs")
     api.train_config(resolve(GIFT, "ippo-dg", SMALL, seeds=2, steps=60), folder / "gift")
+    add_replay(folder / "gift")
     write_run(folder / "graph", "ippo-dg", finals=(0.5, 0.7))
     write_run(folder / "local", "mappo-local", finals=(0.1, 0.4), overrides={"learner.hidden": 32})
     write_run(folder / "spread", "ippo-global", env="star-spread/5", finals=(-9.0,))
@@ -48,7 +49,7 @@ def choose(browser, name: str, value: str) -> None:
     )
 
 
-def test_the_page_is_small_and_says_what_the_runs_hold(report):
+def test_the_page_is_small_and_says_what_the_runs_hold(report, runs):
     page = report.read_text()
     assert len(page.encode()) < LARGEST
     plain = re.sub(r"<[^>]+>", " ", page)
@@ -57,6 +58,7 @@ def test_the_page_is_small_and_says_what_the_runs_hold(report):
     assert "no interval for ippo-global" in plain
     assert "learner.hidden" in plain
     assert "No replay of lbf/8x8-2p-2f" in plain
+    assert f"dgmarl watch {runs / 'graph'}" in plain
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
 
@@ -177,6 +179,40 @@ def test_names_are_never_executed(browser, tmp_path):
     assert browser.evaluate("document.querySelector('img') === null")
     assert "onerror" in text_of(browser, "h1")
     assert browser.errors == []
+
+
+@pytest.mark.parametrize(
+    ("metrics", "graph", "words"),
+    [
+        ({"graph_density": 0.0}, "interventional", "The graph is empty (density 0)"),
+        ({"graph_density": 0.95}, "learned", "nearly complete (density 0.95)"),
+        (
+            {"graph_predictor_entropy": 0.01, "graph_pair_entropy": 0.012},
+            "learned",
+            "nearly deterministic",
+        ),
+        ({"graph_density": 0.0}, "self", None),
+        ({"graph_density": 1.0}, "complete", None),
+        ({"graph_density": 0.25, "graph_predictor_entropy": 1.0}, "learned", None),
+    ],
+)
+def test_a_graph_that_says_nothing_is_reported_with_what_to_try(tmp_path, metrics, graph, words):
+    run = write_run(tmp_path / "run", finals=(0.1, 0.2), graph=graph, metrics=metrics)
+    page = run_page(gather([run]))
+    warned = [word for word in ("The graph is", "deterministic") if word in page]
+    assert bool(warned) == (words is not None)
+    if words is not None:
+        assert words in page
+        assert "--graph interventional:2" in page
+
+
+def test_a_damaged_replay_costs_only_itself(tmp_path):
+    run = write_run(tmp_path / "run", finals=(0.1, 0.2))
+    (run / "replay.npz").write_bytes(b"PK no archive")
+    page = run_page(gather([run]))
+    assert "No replay of lbf/8x8-2p-2f ippo-dg-oracle" in page
+    assert "is damaged" in page
+    assert "0.150" in page
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,13 @@ def test_buttons_keys_and_scrubber_move_through_the_episode(browser, replay):
     browser.press("End")
     assert browser.evaluate(shown) == "end after 12 (truncated)"
     browser.evaluate(
-        "(s => { s.value = 5; s.dispatchEvent(new Event('input')) })(document.getElementById('scrub'))"
+        "(s => { s.value = 5; s.dispatchEvent(new Event('input')) })"
+        "(document.getElementById('scrub'))"
     )
     assert browser.evaluate(shown) == "step 5 of 12"
     browser.evaluate(
-        "(s => { s.value = 1; s.dispatchEvent(new Event('change')) })(document.getElementById('episode'))"
+        "(s => { s.value = 1; s.dispatchEvent(new Event('change')) })"
+        "(document.getElementById('episode'))"
     )
     assert browser.evaluate(shown) == "step 0 of 12"
 
@@ -85,14 +87,15 @@ def test_credit_follows_the_star(browser, replay):
 
 
 def test_weights_are_those_of_credited_rewards(browser, replay):
-    """The page shows the weight with which training counts each reward, for the leaf 2 at step 3."""
+    """The page shows the weight with which training counts each reward: leaf 2 at step 3."""
     path, recording = replay
     browser.open(path)
     browser.press("2")
     for _ in range(3):
         browser.press("ArrowRight")
     shown = browser.evaluate(
-        "[...document.querySelectorAll('#credit title')].map(t => t.textContent.split('weight ')[1])"
+        "[...document.querySelectorAll('#credit title')]"
+        ".map(t => t.textContent.split('weight ')[1])"
     )
     ends = np.arange(12) == 11
     expected = credited_rewards(np.asarray(recording.graph[0]), ends, 3, 2, 0.99, 0.9)
@@ -145,7 +148,10 @@ def test_arrows_can_be_hidden(browser, replay):
 
 def test_data_is_never_executed(browser, tmp_path):
     hostile = "</script><script>window.owned = 1</script><img src=x onerror='window.owned = 1'>"
-    script = "document.body.insertAdjacentHTML('beforeend', JSON.parse(document.getElementById('data').textContent).name)"
+    script = (
+        "const { name } = JSON.parse(document.getElementById('data').textContent);"
+        "document.body.insertAdjacentHTML('beforeend', name)"
+    )
     path = tmp_path / "hostile.html"
     path.write_text(page(hostile, "", script, {"name": hostile}))
     browser.open(path)

@@ -112,8 +112,10 @@ def test_the_axis_and_the_quantity_can_be_chosen(browser, report):
 def test_pointing_at_a_chart_reads_values(browser, report):
     browser.open(report)
     browser.evaluate("""(() => {
-        window.panel = [...document.querySelectorAll('.chart')].find(c => c.textContent.startsWith('lbf'));
-        const box = panel.querySelector('svg').getBoundingClientRect(), event = {clientX: box.left + box.width * 56 / 460};
+        const isLbf = (chart) => chart.textContent.startsWith('lbf');
+        window.panel = [...document.querySelectorAll('.chart')].find(isLbf);
+        const box = panel.querySelector('svg').getBoundingClientRect();
+        const event = {clientX: box.left + box.width * 56 / 460};
         panel.querySelector('svg').dispatchEvent(new PointerEvent('pointermove', event));
     })()""")
     values = "panel.querySelector('output').textContent"
@@ -131,7 +133,10 @@ def test_the_credit_explorer_names_path_and_meeting_time(browser, report):
     browser.evaluate("document.getElementById('play').focus()")
     browser.press("ArrowRight")
     browser.press("0")
-    rows = "[...document.querySelectorAll('#paths tbody tr')].map(r => [...r.cells].slice(0, 4).map(c => c.textContent).join('|'))"
+    rows = (
+        "[...document.querySelectorAll('#paths tbody tr')]"
+        ".map(r => [...r.cells].slice(0, 4).map(c => c.textContent).join('|'))"
+    )
     assert browser.evaluate(rows) == ["0|0|0|from step 1", "1|0 → 1 (step 1)|1|from step 1"]
     browser.press("1")
     assert browser.evaluate(rows) == ["1|1|0|from step 1"]

@@ -79,9 +79,11 @@ def test_long_names_are_never_cut(capsys, tmp_path):
 
 
 def test_names_are_neither_markup_nor_terminal_commands(capsys, tmp_path):
-    write(tmp_path / "[lbf[/x]", "a[/x]__ippo-dg[bold]", [0.25, 0.5, 0.75])
-    write(tmp_path / "[lbf[/x]", "a\x1b[31m__ippo-dg", [0.25, 0.5, 0.75])
-    code, out, _ = run(capsys, str(tmp_path))
+    steps = {"step_1": {"step_count": 1, "return": [1]}}
+    runs = {"seed_0": steps, "seed_1": steps}
+    names = {"[lbf[/x]": {"a[/x]": {"ippo-dg[bold]": runs}, "b\x1b[31m": {"qmix": runs}}}
+    (tmp_path / "names.json").write_text(json.dumps(names))
+    code, out, _ = run(capsys, str(tmp_path / "names.json"))
     assert code == 0
     assert "a[/x]" in out
     assert "ippo-dg[bold]" in out

@@ -12,9 +12,8 @@ DENSE = 0.9
 NO_ENTROPY = 0.05
 """Nats. Below it actions are nearly certain, and their entropies carry no information about
 influence."""
-INFERRED = ("learned", "interventional", "oracle")
-"""Graph sources that are meant to find influence; `self`, `complete`, `random` and `fixed` have the
-density that was asked for."""
+AS_ASKED = ("self", "complete", "random", "fixed")
+"""Graph sources with the density that the user asked for; others look for influence."""
 
 
 def caveats(results: Sequence[Result]) -> list[str]:
@@ -82,4 +81,4 @@ def _inferred(result: Result) -> bool:
     """Whether the graph comes from a source that looks for influence, as far as is known."""
     config = result.facts.get("config")
     graph = config.get("graph") if isinstance(config, dict) else None
-    return not isinstance(graph, str) or graph.partition(":")[0] in INFERRED or "." in graph
+    return not isinstance(graph, str) or graph.partition(":")[0] not in AS_ASKED

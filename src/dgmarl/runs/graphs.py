@@ -44,7 +44,7 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
     )
     graphs = {
         name: tuple(recorded[name][k, :length] for k, length in enumerate(recording.length))
-        for name in (own, *REFERENCES)
+        for name in ((own,) if own else ()) + REFERENCES
         if name in recorded
     }
     threshold = run.config.graph_model.threshold if isinstance(source, LearnedSource) else None

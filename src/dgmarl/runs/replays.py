@@ -134,7 +134,7 @@ def make_replay(
       training, for example {"gamma": 0.99, "lambda_": 0.95}; None for other kinds of credit."""
     import jax
 
-    recording = jax.tree.map(np.asarray, recording)
+    recording: Any = jax.tree.map(np.asarray, recording)
     soft = recording.graph is not None and recording.graph.dtype != bool
     if soft:  # a path exists along every edge of positive weight
         recording = recording._replace(graph=recording.graph > 0)
@@ -255,7 +255,7 @@ def write_replay(path: Path | str, replay: Replay) -> Path:
             for one in replay.episodes
         ],
     }
-    arrays = {"about": _bytes(json.dumps(about))}
+    arrays: dict[str, Any] = {"about": _bytes(json.dumps(about))}
     for k, episode in enumerate(replay.episodes):
         texts = [frame.encode() for frame in episode.frames]
         arrays[f"frames_{k}"] = np.frombuffer(b"".join(texts), np.uint8)

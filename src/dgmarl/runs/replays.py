@@ -134,10 +134,10 @@ def make_replay(
       training, for example {"gamma": 0.99, "lambda_": 0.95}; None for other kinds of credit."""
     import jax
 
-    recording: Any = jax.tree.map(np.asarray, recording)
+    recording = jax.tree.map(np.asarray, recording)
     soft = recording.graph is not None and recording.graph.dtype != bool
     if soft:  # a path exists along every edge of positive weight
-        recording = recording._replace(graph=recording.graph > 0)
+        recording = recording._replace(graph=np.greater(recording.graph, 0))
     n_agents, lengths = env.spec.n_agents, [int(length) for length in recording.length]
     if recording.graph is not None and max(lengths) * n_agents**2 > MOST_PAIRS:
         recording = recording._replace(graph=None)

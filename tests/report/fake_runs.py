@@ -3,13 +3,10 @@
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 
-from dgmarl import api
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.config.yaml import write_yaml
-from dgmarl.runs.replays import make_replay, write_replay
 
 TIMING = {
     "compile_s": 1.0,
@@ -64,13 +61,3 @@ def write_run(
     (path / "metrics.jsonl").write_text(text[: len(text) - cut])
     (path / "timing.json").write_text(json.dumps(TIMING))
     return path
-
-
-def add_replay(folder: Path) -> Path:
-    """Record three episodes of a trained run into its folder."""
-    run = api.load(folder)
-    recording = run.record(jax.random.key(0), 3)
-    replay = make_replay(
-        run.env, recording, run.config.method, run.credit_note(), run.credit_options()
-    )
-    return write_replay(folder / "replay.npz", replay)

@@ -10,14 +10,14 @@ import pytest
 
 from dgmarl import api
 from dgmarl.cli import main
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.graphs.metrics import agreement, density
 from dgmarl.report.graph_page import graph_page, thousandths
 from dgmarl.report.results import run_or_reason
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.graphs import record_graphs
 from dgmarl.runs.replays import Compared
-from dgmarl.training import Trainer, start_seeds
+from dgmarl.training import Trainer, init_seeds
 from tests.report.fake_runs import rows
 from tests.tiny import GIFT, SMALL
 
@@ -36,7 +36,7 @@ def untrained(
 ):
     """A run folder as it is before the first step."""
     config = resolve(env, method, {**SMALL, **(options or {})}, graph=graph, seeds=seeds, steps=100)
-    RunFolder(folder).create(config, start_seeds(Trainer(config), config))
+    RunFolder(folder).create(config, init_seeds(Trainer(config)))
     return folder
 
 

@@ -19,7 +19,7 @@ def replay(tmp_path_factory):
     env = make_env("star-spread/4", horizon=12)
     recording = record_episodes(env, act_randomly, jax.random.key(0), 2)
     path = tmp_path_factory.mktemp("replay") / "page.html"
-    weights = {"gamma": 0.99, "lambda_": 0.9, "weighted": True}
+    weights = {"gamma": 0.99, "lambda_": 0.9, "unreached_weight": 0.1}
     path.write_text(replay_page(make_replay(env, recording, "random", credit=weights)))
     return path, recording
 
@@ -98,7 +98,9 @@ def test_weights_are_those_of_credited_rewards(browser, replay):
         ".map(t => t.textContent.split('weight ')[1])"
     )
     ends = np.arange(12) == 11
-    expected = credited_rewards(np.asarray(recording.graph[0]), ends, 3, 2, 0.99, 0.9)
+    expected = credited_rewards(
+        np.asarray(recording.graph[0]), ends, 3, 2, 0.99, 0.9, unreached_weight=0.1
+    )
     np.testing.assert_allclose(
         np.array(shown, float).reshape(4, 12), np.asarray(expected).T, atol=6e-4
     )

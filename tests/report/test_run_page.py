@@ -8,10 +8,10 @@ import pytest
 
 from dgmarl import api
 from dgmarl.cli import main
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.report.results import gather
 from dgmarl.report.run_page import LARGEST, run_page
-from tests.report.fake_runs import add_replay, write_run
+from tests.report.fake_runs import write_run
 from tests.tiny import GIFT, SMALL
 
 HOSTILE = "</script><script>window.owned = 1</script><img src=x onerror='window.owned = 1'>"
@@ -22,7 +22,6 @@ def runs(tmp_path_factory):
     """A trained run with a replay, and three that only have curves."""
     folder = tmp_path_factory.mktemp("runs")
     api.train_config(resolve(GIFT, "ippo-dg", SMALL, seeds=2, steps=60), folder / "gift")
-    add_replay(folder / "gift")
     write_run(folder / "graph", "ippo-dg", finals=(0.5, 0.7))
     write_run(folder / "local", "mappo-local", finals=(0.1, 0.4), overrides={"learner.hidden": 32})
     write_run(folder / "spread", "ippo-global", env="star-spread/5", finals=(-9.0,))

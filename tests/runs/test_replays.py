@@ -21,7 +21,13 @@ from dgmarl.runs.replays import (
     write_replay,
 )
 
-CREDIT = {"gamma": 0.9, "lambda_": 0.8, "weighted": True, "form": "td", "cross_weight": 0.5}
+CREDIT = {
+    "gamma": 0.9,
+    "lambda_": 0.8,
+    "unreached_weight": 0.2,
+    "advantage_form": "td",
+    "cross_weight": 0.5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +75,11 @@ def test_what_is_written_is_read_back(tmp_path, replay, recorded):
 
 
 @pytest.mark.parametrize("form", ["td", "return"])
-@pytest.mark.parametrize("weighted", [True, False])
-def test_weights_are_those_of_credited_rewards_on_any_graph(form, weighted):
+@pytest.mark.parametrize("unreached", [0.2, 0.0])
+def test_weights_are_those_of_credited_rewards_on_any_graph(form, unreached):
     """Looked up by meeting lag, they are the derivative of the advantage for every agent and
     step."""
-    options = {**CREDIT, "form": form, "weighted": weighted}
+    options = {**CREDIT, "advantage_form": form, "unreached_weight": unreached}
     graph = np.random.default_rng(1).uniform(size=(6, 5, 5)) < 0.12
     graph |= np.eye(5, dtype=bool)
     from dgmarl import meeting_times

@@ -10,6 +10,7 @@ from dgmarl.errors import UsageError
 
 EnvId = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
 RunPath = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+Trust = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 Options = tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")]]
 Count = Annotated[
@@ -56,5 +57,6 @@ def refuse_broken(env, name: str) -> None:
 def status(message: str):
     """A spinner on the terminal; silent elsewhere."""
     from rich.console import Console
+    from rich.text import Text
 
-    return Console(stderr=True).status(message)
+    return Console(stderr=True).status(Text(message))

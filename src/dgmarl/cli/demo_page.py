@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 
 import jax
 
-from dgmarl.api import Run
-from dgmarl.config.presets import TrainConfig, resolve
+from dgmarl.api import first_seed, train_config
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.files import write_atomic
 from dgmarl.report.charts import charts_data
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result
 from dgmarl.report.style import CREDIT_NAMES
-from dgmarl.runs.recorder import Progress, Recorder, TrainResult
-from dgmarl.runs.replays import Replay, make_replay
-from dgmarl.training import Trainer, train
+from dgmarl.runs.recorder import Progress, TrainResult
+from dgmarl.runs.replays import Replay
+from dgmarl.training import Trainer
 
 CREDITS = ("local", "global", "dg")
 
@@ -61,7 +62,7 @@ FORAGING = Task(
     "lbf/7x7-2p-2f-coop",
     {"horizon": 25},
     120_000,
-    {"collect": "windows", "learner.learning_rate": 1e-3},
+    {"rollout_length": 25, "learner.learning_rate": 1e-3},
 )
 SPREAD = Task(
     "Star-Spread, five agents",
@@ -90,10 +91,8 @@ def run_demo(
     def one(job: tuple[Task, str]) -> TrainResult:
         task, credit = job
         config = task.config(credit, seeds, scale)
-        return train(
-            config,
-            Recorder(config, on_progress=watch(f"{task.env} {CREDIT_NAMES[credit]}", config.steps)),
-        )
+        display = watch(f"{task.env} {CREDIT_NAMES[credit]}", config.steps)
+        return train_config(config, on_progress=display)
 
     # Compiling keeps one core busy at most, so two runs side by side use both.
     with ThreadPoolExecutor(2) as pool:
@@ -149,12 +148,4 @@ def _final_return(credit: str, result: TrainResult) -> FinalReturn:
 
 def _replay(result: TrainResult) -> Replay:
     """Three episodes of the first seed."""
-    trainer = Trainer(result.config)
-    params, graph = jax.tree.map(
-        lambda leaf: leaf[0], (result.state.learner.params, result.state.graph)
-    )
-    run = Run(result.config, trainer.env, trainer, result.state, params, graph)
-    recording = run.record(jax.random.key(0), 3)
-    return make_replay(
-        run.env, recording, "dependence-graph", run.credit_note(), run.credit_options()
-    )
+    return first_seed(Trainer(result.config), result).replay(jax.random.key(0), 3)

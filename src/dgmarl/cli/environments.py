@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from dgmarl import __version__
 from dgmarl.cli import EXIT_USAGE
-from dgmarl.cli.common import EnvId, Options
+from dgmarl.cli.common import EnvId, Options, Trust
 from dgmarl.config.yaml import parse_assignments
+from dgmarl.trust import remember
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class CheckEnv:
     """Seed of the random play."""
     set: Options = ()
     """An option of the environment; may be given several times."""
+    trust: Trust = False
+    """Execute an environment that a file given to --config names; one typed here always is."""
 
     def run(self) -> int:
         """Print the findings; exit code 2 if the contract is violated."""
@@ -80,6 +83,7 @@ class CheckEnv:
                 file=sys.stderr,
             )
             return EXIT_USAGE
+        remember(env=self.env)
         print(
             f"{self.env}: the contract holds (shapes, dtypes, jit, vmap, determinism, finite "
             "values, masks, endings, horizon)."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from dgmarl.cli.common import Options, RunPath, counted, refuse_broken, status
+from dgmarl.cli.common import Options, RunPath, Trust, counted, refuse_broken, status
 from dgmarl.config.yaml import parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable, write_atomic
@@ -31,6 +31,9 @@ class Evaluate:
     do not publish it)."""
     json: bool = False
     """Print JSON."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
 
     def run(self) -> int:
         """Print one line per seed and the mean with its interval."""
@@ -42,7 +45,9 @@ class Evaluate:
         from dgmarl.report.statistics import mean_interval
         from dgmarl.runs.folder import RunFolder
 
-        returns = api.evaluate(self.run_folder, self.episodes, self.seed, self.which)
+        returns = api.evaluate(
+            self.run_folder, self.episodes, self.seed, self.which, trust=self.trust
+        )
         first, means = RunFolder(self.run_folder).config().seed, returns.mean(axis=1)
         overall = mean_interval(means)
         if self.json:
@@ -90,6 +95,9 @@ class Watch:
     `dgmarl[viz]`)."""
     set: Options = ()
     """An option of the environment; may be given several times."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
 
     def run(self) -> int:
         """Record, draw, write, and say where the page is."""
@@ -122,17 +130,13 @@ class Watch:
         key = jax.random.key(self.seed)
         if Path(self.what).is_dir():
             run = api.load(
-                self.what, self.trained_seed, "best" if self.policy == "best" else "last"
+                self.what,
+                self.trained_seed,
+                "best" if self.policy == "best" else "last",
+                trust=self.trust,
             )
             if self.policy != "random":
-                return make_replay(
-                    run.env,
-                    run.record(key, self.episodes),
-                    f"{run.config.method} ({self.policy})",
-                    run.credit_note(),
-                    run.credit_options(),
-                    UNLIMITED,
-                )
+                return run.replay(key, self.episodes, self.policy, UNLIMITED)
             env = run.env
         else:
             env = make_env(self.what, **parse_assignments(self.set))
@@ -156,6 +160,9 @@ class Graph:
     """Which seed of the run plays. Default: the first."""
     out: Path = Path("graph.html")
     """The page to write."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
 
     def run(self) -> int:
         """Record, compare, write, and say where the page is."""
@@ -172,7 +179,7 @@ class Graph:
         from dgmarl.runs.graphs import record_graphs
 
         with status(f"playing {counted(self.episodes, 'episode')} of {self.run_folder}"):
-            run = api.load(self.run_folder, self.trained_seed)
+            run = api.load(self.run_folder, self.trained_seed, trust=self.trust)
             seed = run.config.seed if self.trained_seed is None else self.trained_seed
             compared = record_graphs(
                 run, jax.random.key(self.seed), self.episodes, f"{run.config.method} (seed {seed})"

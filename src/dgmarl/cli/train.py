@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dgmarl.cli.common import Count, Folder, Options, counted, file_name, refuse_broken
-from dgmarl.config.yaml import build, dotted, parse_assignments
+from dgmarl.cli.common import Count, Folder, Options, Trust, counted, file_name, refuse_broken
+from dgmarl.config.yaml import build, parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
+from dgmarl.trust import require_trust
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class Train:
     """Keep every K-th checkpoint for good; 0: only the latest two."""
     deterministic: bool = False
     """Bit-identical runs on a GPU too, at the price of slower reductions; a CPU always is."""
+    trust: Trust = False
+    """Execute the environment and graph source that a folder or file names (--resume, --init-from,
+    --config), even if they were never trained or checked here."""
     quiet: bool = False
     """No progress display."""
     base: tyro.conf.Suppress[dict[str, Any] | None] = None
@@ -83,14 +87,16 @@ class Train:
         label = f"{config.env} {config.method}, {counted(config.seeds, 'seed')}"
         with TrainingDisplay(label, config.steps, self.quiet) as display:
             if self.resume:
-                result = api.resume(out, display, keep_every=self.keep_every)
+                result = api.resume(out, display, trust=self.trust, keep_every=self.keep_every)
             else:
-                params = api.load(self.init_from).params if self.init_from else None
+                params = None
+                if self.init_from:
+                    params = api.load(self.init_from, trust=self.trust).params
                 result = api.train_config(config, out, params, display, keep_every=self.keep_every)
         return _summarise(result, out)
 
     def _config(self):
-        from dgmarl.config.presets import MIXERS, resolve
+        from dgmarl.config.resolve import merge_file
 
         if not self.env:
             raise UsageError(
@@ -108,27 +114,8 @@ class Train:
                 f"--graph is {self.graph}, but {self.method} uses no graph: leave it out, or "
                 "choose ippo-dg or mappo-dg."
             )
-        from_file = dotted(self.base or {}, leave_out=("env", "method", *given))
-        before = (self.base or {}).get("method", self.method)
-        if before != self.method:
-            # What the file's own method implied does not hold for another one; another learner has
-            # other fields altogether.
-            same_learner = (before in MIXERS) == (self.method in MIXERS)
-            void = (
-                ("learner.credit", "learner.critic", "learner.mixer")
-                if same_learner
-                else ("learner.",)
-            )
-            from_file = {
-                name: value for name, value in from_file.items() if not name.startswith(void)
-            }
-        return resolve(
-            self.env,
-            self.method,
-            {**from_file, **parse_assignments(self.set)},
-            self.preset,
-            **given,
-        )
+        overrides = parse_assignments(self.set)
+        return merge_file(self.base or {}, self.env, self.method, overrides, self.preset, **given)
 
     def resolved(self):
         """What --save-config writes: the run's whole configuration, the same as its config.yaml."""
@@ -140,13 +127,16 @@ class Train:
             )
         if self.resume is None:
             return self._config()
-        given = replace(self, resume=None, keep_every=0, quiet=False)
+        given = replace(self, resume=None, keep_every=0, quiet=False, trust=False)
         if given != Train():
             raise UsageError(
                 "--resume continues a run with its own configuration: give no other option but "
-                "--keep-every and --quiet."
+                "--keep-every, --quiet and --trust."
             )
-        return RunFolder(self.resume).config()
+        config = RunFolder(self.resume).config()
+        origin = self.resume / "config.yaml"
+        require_trust(origin, env=config.env, graph=config.graph, trust=self.trust)
+        return config
 
 
 def _summarise(result, out: Path) -> int:

@@ -20,7 +20,8 @@ from typing import Literal, NamedTuple
 
 import jax
 
-from dgmarl.config.presets import TrainConfig, resolve
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 from dgmarl.device import devices_for
 from dgmarl.envs.registry import make_env

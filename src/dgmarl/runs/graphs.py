@@ -9,6 +9,7 @@ from jaxtyping import Array
 from dgmarl.graphs.comparison import references
 from dgmarl.graphs.interventional import intervene_batch
 from dgmarl.graphs.learned import LearnedSource
+from dgmarl.graphs.sources import as_graphs
 from dgmarl.rollout import Batch
 from dgmarl.runs.reading import graph_tag
 from dgmarl.runs.replays import UNLIMITED, Compared, make_replay
@@ -31,7 +32,7 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
         if own is not None and isinstance(source, LearnedSource):
             graphs[own] = source.ratios(run.graph.params, batch)
         elif own is not None:
-            graphs[own] = source.infer(run.graph, batch, key)
+            graphs[own] = as_graphs(source.infer(run.graph, batch, key)).edges > 0
         return graphs
 
     recording = run.record(key, n_episodes, references(run.env), infer)

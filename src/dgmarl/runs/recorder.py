@@ -17,20 +17,8 @@ from dgmarl.errors import RunError
 from dgmarl.graphs.metrics import uninformative
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder, host_facts
+from dgmarl.runs.reading import ROW_FIELDS
 from dgmarl.training import Advanced
-
-ROW_FIELDS = (
-    "seed",
-    "evaluation",
-    "iteration",
-    "step",
-    "wall_s",
-    "return_mean",
-    "return_std",
-    "length_mean",
-)
-"""What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics
-follow."""
 
 
 class Progress(NamedTuple):

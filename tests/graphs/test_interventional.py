@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dgmarl import make_env
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 from dgmarl.envs.lbf.types import EAST, LOAD, NONE, WEST, State
 from dgmarl.errors import UsageError

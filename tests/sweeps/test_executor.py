@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.errors import RunError
 from dgmarl.sweeps import executor
 from dgmarl.sweeps.estimate import Speed, estimate_seconds

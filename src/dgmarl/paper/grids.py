@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dgmarl.config.presets import Preset, TrainConfig, resolve
+from dgmarl.config.presets import Preset
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 
 SEEDS = 10

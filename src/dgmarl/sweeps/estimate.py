@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 import jax
 
-from dgmarl.config.presets import TrainConfig
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 from dgmarl.device import devices_for
 from dgmarl.envs.registry import make_env
+from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.planned import PlannedRun
-from dgmarl.training import train
+from dgmarl.training import Program, Trainer, train
 
 TRIAL_EPISODES = 100
 """Enough for Q-learning to make updates."""
@@ -60,7 +61,8 @@ def measure_speed(config: TrainConfig) -> Speed:
         config,
         {"seeds": seeds, "steps": steps, "evaluation.interval": steps, "evaluation.episodes": 1},
     )
-    timing = train(trial).timing
+    (result,) = train(Program(Trainer(trial)), [Recorder(trial)])
+    timing = result.timing
     return Speed(timing["compile_s"], timing["steps_per_s"] * spec.n_agents)
 
 

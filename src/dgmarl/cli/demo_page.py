@@ -22,12 +22,12 @@ from dgmarl.report.charts import charts_data
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result
-from dgmarl.report.style import CREDIT_NAMES
 from dgmarl.runs.recorder import Progress, TrainResult
 from dgmarl.runs.replays import Replay
 from dgmarl.training import Trainer
 
-CREDITS = ("local", "global", "dg")
+CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
+CREDITS = tuple(CREDIT_NAMES)
 
 
 @dataclass(frozen=True, eq=False)

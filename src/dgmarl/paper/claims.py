@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from dgmarl.paper.grids import LBF_STEPS, SIX, VANILLA
+from dgmarl.paper.names import BACKBONES
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result, budget_text, same_budget
 from dgmarl.report.statistics import Interval, contrast_interval, mean_interval
-from dgmarl.report.style import BACKBONES
 
 Answer = Literal["yes", "open", "no"]
 Verdict = Literal["agrees", "agrees in part", "open", "does not agree", "not tested yet"]

@@ -12,6 +12,7 @@ from dgmarl.config.presets import Preset
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
+from dgmarl.paper.names import BACKBONES
 
 SEEDS = 10
 LBF_STEPS = 5_000_000
@@ -33,7 +34,6 @@ SIX = (*VANILLA, *WINNER_TAKES_ALL)
 """The paper's foraging scenarios."""
 SIZES = ("n5", "n10", "n20", "n50")
 """Star-Spread with this many agents."""
-BACKBONES = ("ippo", "mappo")
 VALUE_BASED = ("iql", "vdn", "qmix", "qplex")
 RANDOM = tuple(f"random:{p}" for p in (0.1, 0.3, 0.5, 0.7, 0.9))
 

@@ -26,13 +26,14 @@ from dgmarl.paper.claims import (
     trios,
 )
 from dgmarl.paper.grids import LBF_STEPS, SIX
+from dgmarl.paper.names import BACKBONES, VALUES
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import draw, final_table, final_text, iqm_table, markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.figures import svg
 from dgmarl.report.results import Result, read_json, read_results
 from dgmarl.report.statistics import Interval, mean_interval
-from dgmarl.report.style import BACKBONES, VALUES, style
+from dgmarl.report.style import style, uses_graph
 
 CREDIT_TITLES = ("local", "global", "graph", "graph minus the better of the two", "")
 BETTER = ("better", "open", "worse")
@@ -365,7 +366,9 @@ def _paper_iqms() -> str:
 
 def _densities(results: Sequence[Result]) -> str:
     measured = [
-        result for result in results if "-dg" in result.method and "graph_density" in result.facts
+        result
+        for result in results
+        if uses_graph(result.method) and "graph_density" in result.facts
     ]
     if not measured:
         return ""

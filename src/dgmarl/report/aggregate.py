@@ -18,7 +18,7 @@ from dgmarl.report.statistics import (
     performance_profile,
     probability_of_improvement,
 )
-from dgmarl.report.style import order, style
+from dgmarl.report.style import order, same_learner, style, uses_graph
 
 N_THRESHOLDS = 101
 
@@ -71,15 +71,13 @@ class Aggregates(NamedTuple):
         }
 
     def improvements(self) -> dict[tuple[str, str], Interval]:
-        """For each method with graph credit and each with local or global credit on the same
-        backbone."""
+        """For each method with graph credit and each with local or global credit with the same
+        learner."""
         pairs = [
             (first, second)
             for first in self.of_method
             for second in self.of_method
-            if "-dg" in first
-            and "-dg" not in second
-            and first.partition("-")[0] == second.partition("-")[0]
+            if uses_graph(first) and not uses_graph(second) and same_learner(first, second)
         ]
         return {
             pair: probability_of_improvement(self.finals(pair[0]), self.finals(pair[1]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dgmarl.report.results import Result
+from dgmarl.report.style import uses_graph
 
 DENSE = 0.9
 """Above this density a graph says little more than the complete one."""
@@ -46,7 +47,7 @@ def caveats(results: Sequence[Result]) -> list[str]:
 def graph_warnings(result: Result) -> list[str]:
     """Of a run with graph credit: whether its graph at the last evaluation, over all seeds, was
     empty, nearly complete, or inferred from actions without entropy."""
-    if "-dg" not in result.method or not _inferred(result):
+    if not uses_graph(result.method) or not _inferred(result):
         return []
     warnings = []
     entropies = [result.metric(f"graph_{name}_entropy") for name in ("predictor", "pair")]

@@ -15,7 +15,7 @@ from dgmarl.report.charts import curve
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import replay_data
 from dgmarl.report.results import Result
-from dgmarl.report.style import AXES, GRAPHS, OTHER_GRAPH
+from dgmarl.report.style import AXES, GRAPHS, OTHER
 from dgmarl.runs.replays import Compared
 
 UNIT = 1000
@@ -71,7 +71,7 @@ def graphs_data(compared: Compared) -> dict[str, Any]:
     threshold = None if compared.threshold is None else round(UNIT * compared.threshold)
     return {
         "names": list(compared.graphs),
-        "colours": {name: GRAPHS.get(name, OTHER_GRAPH) for name in compared.graphs},
+        "colours": {name: GRAPHS.get(name, OTHER) for name in compared.graphs},
         "threshold": threshold,
         "highest": max(HIGHEST_THRESHOLD, threshold or 0),
         "episodes": [

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from dgmarl.config.methods import find_method
 from dgmarl.config.yaml import read_yaml
 from dgmarl.errors import UsageError
 from dgmarl.runs.reading import ROW_FIELDS, graph_tag, read_metrics, read_returns, read_timing
@@ -193,7 +194,7 @@ def read_run(path: Path) -> Result:
         if ":" not in config.env
         else ("own", "", config.env.rpartition(":")[2])
     )
-    tag = f"-{graph_tag(config.graph)}" if config.method.endswith("-dg") else ""
+    tag = f"-{graph_tag(config.graph)}" if find_method(config.method).uses_graph else ""
     return Result(
         family,
         scenario,

@@ -23,7 +23,7 @@ from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result, place
 from dgmarl.report.statistics import mean_interval
-from dgmarl.report.style import Style, order, style, styles
+from dgmarl.report.style import Style, order, style, styles, uses_graph
 from dgmarl.report.table import interval_texts
 from dgmarl.runs.replays import FILE_NAME, read_replay
 
@@ -217,7 +217,7 @@ def _plain(value: Any) -> str:
 
 def _replays(found: Sequence[tuple[Result, Path]], room: int) -> Replays:
     """Recorded episodes for the viewer within `room` bytes, runs with graph credit first."""
-    chosen = sorted(found, key=lambda one: "-dg" not in one[0].method)[:MOST_REPLAYS]
+    chosen = sorted(found, key=lambda one: not uses_graph(one[0].method))[:MOST_REPLAYS]
     replays = Replays([], [], [])
     if len(found) > MOST_REPLAYS:
         replays.notes.append(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 
+from dgmarl.config.methods import find_method
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 from dgmarl.device import devices_for
@@ -37,7 +38,7 @@ def estimate_seconds(runs: Iterable[PlannedRun]) -> float:
         if run.state == "done":
             continue
         config = run.config
-        learns_graph = config.method.endswith("-dg") and config.graph == "learned"
+        learns_graph = find_method(config.method).uses_graph and config.graph == "learned"
         kind = (_family(config.env), type(config.learner), learns_graph)
         if kind not in speeds:
             speeds[kind] = measure_speed(config)

@@ -16,9 +16,9 @@ import pytest
 import dgmarl
 from dgmarl import trust
 from dgmarl.cli import main
+from dgmarl.config.resolve import resolve
 from dgmarl.envs.registry import FAMILIES, load_object
 from dgmarl.graphs.sources import make_source
-from tests.report.fake_runs import TIMING, rows
 
 FINALS = [0.1, 0.3, 0.5]
 EVIL = """
@@ -63,9 +63,24 @@ def write_folder(path: Path, config: str) -> Path:
     """A run folder as somebody could send it: a configuration and curves."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.yaml").write_text(config)
-    lines = [json.dumps(row) for row in rows(0, FINALS, 3000)]
+    lines = [
+        json.dumps(
+            {
+                "seed": 0,
+                "evaluation": k,
+                "iteration": k + 1,
+                "step": 1000 * (k + 1),
+                "wall_s": float(k + 1),
+                "return_mean": value,
+                "return_std": 0.1,
+                "length_mean": 10.0,
+            }
+        )
+        for k, value in enumerate(FINALS)
+    ]
     (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    (path / "timing.json").write_text(json.dumps(TIMING))
+    timing = {"compile_s": 1.0, "train_s": 6.0, "steps_per_s": 900.0, "peak_memory_mib": 1.0}
+    (path / "timing.json").write_text(json.dumps({**timing, "device": "cpu", "jax": "0"}))
     return path
 
 
@@ -187,10 +202,10 @@ def test_a_typed_name_is_no_reason_to_call_a_function():
     for name in ("os:getcwd", "builtins:dict", "dgmarl.envs.base:EnvSpec"):
         with pytest.raises(dgmarl.UsageError, match="is not an environment"):
             dgmarl.make_env(name)
-    env = dgmarl.make_env("star-spread/3")
     for name in ("os:getcwd", "builtins:dict"):
-        with pytest.raises(dgmarl.UsageError, match=r"not a graph source|lacks init"):
-            make_source(name, env)
+        config = resolve("star-spread/3", graph=name)
+        with pytest.raises(dgmarl.UsageError, match="is not a graph source"):
+            make_source(name, config, dgmarl.make_env("star-spread/3"))
 
 
 # What is trusted, and for how long.

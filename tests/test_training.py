@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dgmarl import api
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.errors import UsageError
 from dgmarl.training import Trainer
 from tests.tiny import GIFT, SMALL

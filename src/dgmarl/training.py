@@ -315,10 +315,11 @@ class Program:
 
 def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
     """Train all runs of a program until the slowest seed has had its steps; one result for each."""
+    fresh = program.init()  # refuses what cannot run before anything is written
     with ExitStack() as stack:
         for recorder in recorders:
             stack.enter_context(recorder)
-        pairs = zip(recorders, program.init(), strict=True)
+        pairs = zip(recorders, fresh, strict=True)
         states = [recorder.start(state) for recorder, state in pairs]
         if any(recorder.wants_more() for recorder in recorders):
             states = _train(program, recorders, states)
@@ -332,9 +333,7 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
     advance = jax.jit(program.advance, donate_argnums=0).lower(carried, 1).compile()
     for recorder in recorders:
         recorder.compiled(time.perf_counter() - began)
-    while any(one.wants_more() for one in recorders) and not any(
-        one.interrupted for one in recorders
-    ):
+    while any(recorder.wants_more() for recorder in recorders):
         # The first evaluation comes after one iteration.
         n_iterations = 1 if recorders[0].is_new() else program.iterations_per_evaluation
         advanced = jax.block_until_ready(advance(carried, n_iterations))
@@ -344,6 +343,8 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
             states[k] = part.state
             if recorder.wants_more():
                 recorder.record(part)
+        if any(recorder.interrupted for recorder in recorders):
+            break
     return states
 
 
@@ -386,9 +387,7 @@ def _with_sharding_of_empties(tree: Any, n_seeds: int) -> Any:
     """Arrays without elements, such as the hidden state of a network that is not recurrent, lose
     their sharding in a program."""
     sharding = _sharding(n_seeds)
-    return jax.tree.map(
-        lambda leaf: leaf if leaf.size else jax.device_put(leaf, sharding), tree
-    )
+    return jax.tree.map(lambda leaf: leaf if leaf.size else jax.device_put(leaf, sharding), tree)
 
 
 def _sharding(n_seeds: int) -> NamedSharding:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmarl import make_env
+from dgmarl.envs.base import random_actions
 from dgmarl.envs.smaclite import (
     SCENARIOS,
     Scenario,
@@ -30,7 +31,6 @@ from dgmarl.envs.smaclite.scenarios import Group
 from dgmarl.envs.smaclite.terrain import TERRAINS, rectangles, walkable
 from dgmarl.envs.smaclite.types import EAST, FIRST_TARGET, STOP
 from dgmarl.errors import UsageError
-from dgmarl.rollout import random_actions
 
 KEY = jax.random.key(0)
 IN_CI = ("2s3z", "skirmish")
@@ -430,7 +430,8 @@ groups:
   - {side: ally, at: [9, 16], units: {marine: 2, brute: 1}}
   - {side: enemy, at: [23, 16], units: {zealot: 2}}
 unit_types:
-  brute: {hp: 200, damage: 9, cooldown: 1, speed: 2, attack_range: 1, size: 1.5, attributes: [armored]}
+  brute:
+    {hp: 200, damage: 9, cooldown: 1, speed: 2, attack_range: 1, size: 1.5, attributes: [armored]}
 """
 
     def test_a_file_becomes_an_environment(self, tmp_path):

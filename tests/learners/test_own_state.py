@@ -3,10 +3,10 @@
 import jax
 import numpy as np
 import pytest
+from dgmarl.envs.local_states import LocalStates
 
 from dgmarl import make_env
-from dgmarl.config.presets import resolve
-from dgmarl.envs.local_states import LocalStates
+from dgmarl.config.resolve import resolve
 from dgmarl.errors import UsageError
 from dgmarl.nets.actor_critic import Value
 from dgmarl.training import Trainer

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.batched import shape, train_lanes

@@ -10,14 +10,15 @@ later)."""
 import ast
 import os
 import sys
+import warnings
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from dgmarl import __version__
-from dgmarl.config.yaml import build, plain, read_yaml, suggest, write_yaml
-from dgmarl.errors import RunError, UsageError
+from dgmarl.config.yaml import build, plain, read_yaml, write_yaml
+from dgmarl.errors import RunError, UsageError, suggest
 from dgmarl.trust import module_file, require_trust
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def commands() -> dict[str, str]:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of `dgmarl`."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    warnings.showwarning = _show_warning
     try:
         code = _run(arguments)
     except UsageError as error:
@@ -73,6 +75,11 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def _show_warning(message: Warning | str, *_: object) -> None:
+    """A sentence, without the line of code that it comes from."""
+    print(f"dgmarl: {_printable(str(message))}", file=sys.stderr)
+
+
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
@@ -86,21 +93,37 @@ def _run(arguments: list[str]) -> int:
     command = load_command(name)
     rest, config = _take_option(rest, "--config")
     rest, save = _take_option(rest, "--save-config")
-    import tyro
-
-    parse: Any = tyro.cli
-    values = {} if config is None else _read_options(config)
-    if config is not None:
-        from_values = getattr(command, "from_values", partial(build, command))
-        parse = partial(parse, default=from_values(values))
-    parsed = parse(command, prog=f"dgmarl {name}", args=rest, description=_describe(command))
-    if config is not None:
-        _require_trust(config, values, parsed, rest)
+    parsed = _parse(name, command, rest, config)
     if save is not None:
         options = plain(getattr(parsed, "resolved", lambda: parsed)())
         options.pop("trust", None)
         write_yaml(save, options)
     return parsed.run()
+
+
+def _parse(name: str, command: Any, arguments: list[str], config: str | None) -> Any:
+    """The command with its options. A command whose flags depend on the arguments parses them
+    itself, with `from_arguments`."""
+    import tyro
+
+    from dgmarl.cli.common import INTEGERS
+
+    values = {} if config is None else _read_options(config)
+    if hasattr(command, "from_arguments"):
+        return command.from_arguments(arguments, values, config or "", _describe(command))
+    parse: Any = partial(
+        tyro.cli,
+        command,
+        prog=f"dgmarl {name}",
+        description=_describe(command),
+        args=arguments,
+        registry=INTEGERS,
+    )
+    if config is None:
+        return parse()
+    parsed = parse(default=build(command, values))
+    _require_trust(config, values, parsed, arguments)
+    return parsed
 
 
 def _read_options(path: str) -> dict[str, Any]:
@@ -116,10 +139,10 @@ def _read_options(path: str) -> dict[str, Any]:
 def _require_trust(path: str, values: dict[str, Any], parsed: Any, arguments: list[str]) -> None:
     """Code that the file `path` names needs trust; names typed on the command line do not."""
     typed = {word.partition("=")[2] or word for word in arguments} | set(arguments)
-    for option, kind in (("env", "env"), ("what", "env"), ("graph", "graph")):
+    for option in ("env", "what"):
         name = getattr(parsed, option, None)
         if isinstance(name, str) and name == values.get(option) and name not in typed:
-            require_trust(path, trust=getattr(parsed, "trust", False), **{kind: name})
+            require_trust(path, env=name, trust=getattr(parsed, "trust", False))
 
 
 def load_command(name: str) -> "type[Command]":
@@ -165,10 +188,8 @@ def _summary(place: str) -> str:
 
 
 def _describe(command: "type[Command]") -> str:
-    return (
-        f"{' '.join((command.__doc__ or '').split())} Also: --config FILE.yaml reads options from a file, --save-config "
-        "FILE.yaml writes them."
-    )
+    about = " ".join((command.__doc__ or "").split())
+    return f"{about} Also: --config FILE.yaml reads options from a file, --save-config writes them."
 
 
 def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | None]:

@@ -69,8 +69,10 @@ class CheckEnv:
         """Print the findings; exit code 2 if the contract is violated."""
         from dgmarl.envs.checker import check_env
         from dgmarl.envs.registry import make_env
+        from dgmarl.graphs.check_oracle import check_oracle
 
-        findings = check_env(make_env(self.env, **parse_assignments(self.set)), self.seed)
+        env = make_env(self.env, **parse_assignments(self.set))
+        findings = check_env(env, self.seed)
         violations = [finding for finding in findings if finding.kind == "violation"]
         for finding in findings:
             print(
@@ -83,6 +85,9 @@ class CheckEnv:
                 file=sys.stderr,
             )
             return EXIT_USAGE
+        # Only an environment that keeps the contract can be intervened on.
+        for finding in check_oracle(env, self.seed):
+            print(f"{finding.kind}: {finding.sentence}")
         remember(env=self.env)
         print(
             f"{self.env}: the contract holds (shapes, dtypes, jit, vmap, determinism, finite "

@@ -20,6 +20,9 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     Options that format 2 no longer has are dropped: they bear on training, not on the policy.
     """
     version = values.get("format", FORMAT_VERSION)
+    for section in ("learner", "graph_model"):
+        if not isinstance(values.get(section, {}), Mapping):
+            raise UsageError(f"{section} is {values[section]!r}, but must be a mapping of fields.")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise UsageError(
             f"format is {version}, newer than this dgmarl knows ({FORMAT_VERSION}): update dgmarl."

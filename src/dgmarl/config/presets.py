@@ -123,7 +123,9 @@ def q_preset(env: str, preset: Preset) -> Overrides:
             "episodes: choose tuned or paper."
         )
     numbers = _of_family(_Q, env)
-    return {**numbers, "learner.standardise_padding": True} if preset == "paper" else _scaled(numbers)
+    return (
+        {**numbers, "learner.standardise_padding": True} if preset == "paper" else _scaled(numbers)
+    )
 
 
 def iql_preset(env: str, preset: Preset) -> Overrides:

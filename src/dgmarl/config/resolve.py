@@ -33,7 +33,7 @@ def resolve(
     given = {**dotted(sections), **(overrides or {})}
     numbers = {**entry.implied(), **entry.preset(env, preset)}
     numbers = {name: value for name, value in numbers.items() if name not in values}
-    flat = {**values, **numbers, **given, **{k: absolute_name(v) for k, v in names.items()}}
+    flat = {**values, **numbers, **given, **{k: absolute_name(str(v)) for k, v in names.items()}}
     config = build(TrainConfig, {**nested(flat), "method": method})
     if preset == "paper" or "evaluation.interval" in given:
         return config

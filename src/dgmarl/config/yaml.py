@@ -29,7 +29,10 @@ def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Conf
         raise UsageError(
             f"{where or cls.__name__} is {values!r}, but must be a mapping of fields to values."
         )
-    hints = typing.get_type_hints(cls) | getattr(cls, "field_types", lambda values: {})(values)
+    chosen = getattr(cls, "field_types", lambda values: {})(values)
+    # The default of the class may be of another type than the one that the values choose.
+    values = {**dict.fromkeys(chosen, {}), **values}
+    hints = typing.get_type_hints(cls) | chosen
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
     for name in values:
         if name not in fields:

@@ -242,7 +242,7 @@ def _graph_gae(
     delta, computed, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
     own = computed if own is None else own
     table = own if form == "td" else own + steps.value
-    unreached = jnp.asarray(unreached_weight, steps.reward.dtype)
+    unreached = _rounded(unreached_weight, steps.reward.dtype)
 
     def finish(t, credit):
         def at_t(array):
@@ -278,7 +278,15 @@ def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, unreached_weight):
         delta.dtype
     )
     credit = path_sums(delta, edges, edges, steps.continues, gamma * lambda_, max_product)
-    return _pair_summands(credit, own, own, jnp.asarray(unreached_weight, own.dtype), None, cross_weight)
+    return _pair_summands(
+        credit, own, own, _rounded(unreached_weight, own.dtype), None, cross_weight
+    )
+
+
+def _rounded(unreached_weight, dtype):
+    """The weight as the complement of that of reached agents: 0.05 becomes 1 - lambda exactly as
+    the paper's runs compute it."""
+    return 1 - jnp.asarray(1 - unreached_weight, dtype)
 
 
 def _plain_credit(steps, gamma, lambda_):

@@ -198,8 +198,12 @@ def _custom_source(text: str) -> GraphSource:
 def fixed_source(path: str) -> FixedSource:
     """A matrix from a text file of 0s and 1s, or from a .npy file (never a pickle)."""
     try:
-        is_npy = path.endswith(".npy")
-        matrix = np.load(path, allow_pickle=False) if is_npy else np.loadtxt(path, ndmin=2)
+        if path.endswith(".npy"):
+            matrix = np.load(path, allow_pickle=False)
+        else:
+            # An open file: given a name, loadtxt would fetch URLs.
+            with open(path, encoding="utf-8") as file:
+                matrix = np.loadtxt(file, ndmin=2)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(

@@ -265,7 +265,9 @@ class QLearner:
         }
         return self.config.loss_weight * value_loss, metrics
 
-    def action_values(self, params: dict[str, Any], episodes: Episodes) -> Float[Array, "T+1 B N A"]:
+    def action_values(
+        self, params: dict[str, Any], episodes: Episodes
+    ) -> Float[Array, "T+1 B N A"]:
         """Q of every action at every view, the final one included, in one pass from the start of
         the episodes."""
         n_episodes = episodes.length.shape[0]

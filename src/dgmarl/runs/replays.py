@@ -135,10 +135,9 @@ def make_replay(
     import jax
 
     recording = jax.tree.map(np.asarray, recording)
-    graph: Any = recording.graph
-    soft = graph is not None and graph.dtype != bool
+    soft = getattr(recording.graph, "dtype", bool) != bool
     if soft:  # a path exists along every edge of positive weight
-        recording = recording._replace(graph=graph > 0)
+        recording = recording._replace(graph=np.asarray(recording.graph) > 0)
     n_agents, lengths = env.spec.n_agents, [int(length) for length in recording.length]
     if recording.graph is not None and max(lengths) * n_agents**2 > MOST_PAIRS:
         recording = recording._replace(graph=None)

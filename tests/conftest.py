@@ -2,6 +2,7 @@
 are, if they are here."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ["JAX_NUM_CPU_DEVICES"] = "1"
 # Tests compile much and compute little: less optimised programs take a quarter less time to make.
 os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=1 {os.environ.get('XLA_FLAGS', '')}"
+# What tests train is trusted in a folder of its own, not in the home of who runs them.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="dgmarl-tests-")
 
 
 @pytest.fixture

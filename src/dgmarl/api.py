@@ -11,14 +11,19 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dgmarl import training
-from dgmarl.config.presets import Preset, TrainConfig, resolve
+from dgmarl.config.methods import find_method
+from dgmarl.config.presets import Preset
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
+from dgmarl.device import require_determinism
 from dgmarl.envs.base import Environment, Observation
 from dgmarl.errors import UsageError
-from dgmarl.learners.ppo import PPOConfig
+from dgmarl.graphs.sources import as_graphs
 from dgmarl.rollout import Batch, HiddenState, Recording, record_episodes
 from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
+from dgmarl.trust import remember, require_trust
 
 Which = Literal["last", "best"]
 
@@ -31,6 +36,7 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     init_from: Path | str | None = None,
     preset: Preset = "tuned",
+    trust: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     **values: Any,
 ) -> TrainResult:
@@ -41,12 +47,13 @@ def train(
       overrides: dotted names, for example `{"learner.hidden": 64}`. preset: what is not given is
       the paper's value for this environment and method, or, with "tuned", one that we found better,
       or, with "fast", the better ones with 128 environments.
+      trust: execute the environment and graph source that the folder `init_from` names.
 
     >>> result = train("star-spread/5", "ippo-dg", seeds=3, steps=1e5)
     >>> result.returns.mean(axis=-1)  # [seeds, evaluations]
     """
     config = resolve(env, method, overrides, preset, **values)
-    params = load(init_from).params if init_from else None
+    params = load(init_from, trust=trust).params if init_from else None
     return train_config(config, out, params, on_progress)
 
 
@@ -58,19 +65,34 @@ def train_config(
     **recording: Any,
 ) -> TrainResult:
     """Train with a resolved configuration."""
+    if config.deterministic:
+        require_determinism()
     recorder = Recorder(config, RunFolder(out) if out else None, on_progress, **recording)
-    return training.train(config, recorder, init_params=init_params)
+    program = training.Program(training.Trainer(config), init_params)
+    return training.train(program, [recorder])[0]
 
 
 def resume(
     out: Path | str,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    *,
+    trust: bool = False,
     **recording: Any,
 ) -> TrainResult:
-    """Continue a run to the identical result; a finished one is returned as it is."""
+    """Continue a run to the identical result; a finished one is returned as it is.
+
+    trust: execute the environment and graph source that the folder names, even if they were never
+      trained or checked here."""
     folder = RunFolder(out)
     config = folder.config()
-    return training.train(config, Recorder(config, folder, on_progress, **recording), resume=True)
+    require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
+    if config.deterministic:
+        require_determinism()
+    folder.refuse_removed_options()
+    recorder = Recorder(config, folder, on_progress, resume=True, **recording)
+    result = training.train(training.Program(training.Trainer(config)), [recorder])[0]
+    remember(env=config.env, graph=config.graph)
+    return result
 
 
 class Run(NamedTuple):
@@ -103,29 +125,17 @@ class Run(NamedTuple):
 
     def credit_note(self) -> str:
         """How this policy was credited, where that is not just what its dependence graph says."""
-        learner = self.config.learner
-        if learner.credit != "graph" or not isinstance(learner, PPOConfig):
-            return f"This policy was trained with {learner.credit} credit; the graph is the environment's own."
-        notes = (
-            [f"In training they kept the weight {1 - learner.lambda_:.2g}."]
-            if learner.weighted
-            else []
-        )
-        if learner.cross_weight != 1 or learner.adapt_cross_weight:
-            at_most = "at most " if learner.adapt_cross_weight else ""
-            notes.append(
-                "In training the rewards of others had a weight of "
-                f"{at_most}{learner.cross_weight:g}."
+        credit, method = self.config.credit, find_method(self.config.method)
+        if not method.uses_graph:
+            return (
+                f"This policy was trained with {method.label}; the graph is the environment's own."
             )
-        if learner.fade != 1:
+        notes = []
+        if credit.unreached_weight:
+            notes.append(f"In training they kept the weight {credit.unreached_weight:.2g}.")
+        if credit.cross_weight != 1:
             notes.append(
-                f"In training the rewards of others kept {learner.fade:g} of their weight with "
-                "each step."
-            )
-        if learner.edge_strength != 1:
-            notes.append(
-                "In training each hop of a path multiplied the rewards it led to by "
-                f"{learner.edge_strength:g}."
+                f"In training the rewards of others had a weight of {credit.cross_weight:g}."
             )
         return " ".join(notes)
 
@@ -143,7 +153,7 @@ class Run(NamedTuple):
         act = partial(self.trainer.learner.act, self.params, greedy=self.config.evaluation.greedy)
         source = self.trainer.source
         if infer is None and self.trainer.uses_graph:
-            infer = lambda batch: source.infer(self.graph, batch, key)  # noqa: E731
+            infer = lambda batch: as_graphs(source.infer(self.graph, batch, key)).edges > 0  # noqa: E731
         return record_episodes(
             self.env,
             act,
@@ -155,11 +165,17 @@ class Run(NamedTuple):
         )
 
 
-def load(out: Path | str, seed: int | None = None, which: Which = "last") -> Run:
+def load(
+    out: Path | str, seed: int | None = None, which: Which = "last", *, trust: bool = False
+) -> Run:
     """The policy of a run folder, of its first seed or the one named:
-    `dgmarl.load("runs/mine").act(key, observation, ...)`."""
+    `dgmarl.load("runs/mine").act(key, observation, ...)`.
+
+    trust: execute the environment and graph source that the folder names, even if they were never
+      trained or checked here."""
     folder = RunFolder(out)
     config = folder.config()
+    require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
     index = 0 if seed is None else seed - config.seed
     if not 0 <= index < config.seeds:
         raise UsageError(
@@ -169,7 +185,7 @@ def load(out: Path | str, seed: int | None = None, which: Which = "last") -> Run
     trainer = training.Trainer(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(config.seeds))
     _, state = load_latest(folder.checkpoints, jax.eval_shape(jax.vmap(trainer.init), keys))
-    chosen = jax.tree.map(lambda leaf: leaf[index], (policies(state, which), state.graph))
+    chosen = jax.tree.map(lambda leaf: leaf[index], (policies(state, which), state.graph_state))
     return Run(config, trainer.env, trainer, state, *chosen)
 
 
@@ -179,10 +195,15 @@ def policies(state: training.TrainState, which: Which) -> dict[str, Any]:
 
 
 def evaluate(
-    out: Path | str, n_episodes: int = 100, seed: int = 0, which: Which = "last"
+    out: Path | str,
+    n_episodes: int = 100,
+    seed: int = 0,
+    which: Which = "last",
+    *,
+    trust: bool = False,
 ) -> Float[np.ndarray, "S E"]:
-    """Team returns of fresh episodes for every seed of a run."""
-    run = load(out, which=which)
+    """Team returns of fresh episodes for every seed of a run. trust: see `load`."""
+    run = load(out, which=which, trust=trust)
     keys = jax.random.split(jax.random.key(seed), run.config.seeds)
     play = jax.jit(jax.vmap(lambda params, key: run.trainer.evaluate(params, key, n_episodes)))
     return np.asarray(play(policies(run.state, which), keys).returns)

@@ -6,6 +6,8 @@ from importlib.util import find_spec
 
 import jax
 
+from dgmarl.errors import UsageError
+
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
@@ -58,3 +60,27 @@ def use_all_cores() -> None:
 def devices_for(n_seeds: int) -> int:
     """Over how many devices seeds spread evenly."""
     return max(n for n in range(1, jax.local_device_count() + 1) if n_seeds % n == 0)
+
+
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
+def require_determinism() -> None:
+    """Ask for bit-identical runs on a GPU, or refuse: the compiler reads its flag once, at JAX's
+    first computation. A CPU needs no flag."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if DETERMINISTIC in flags:
+        return
+    if not _backend_is_initialised():
+        os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
+    elif launch_bound():
+        raise UsageError(
+            "deterministic is set, but JAX has already computed something in this process without "
+            f"it: set XLA_FLAGS={DETERMINISTIC} before, or train first."
+        )
+
+
+def _backend_is_initialised() -> bool:
+    from jax._src import xla_bridge
+
+    return xla_bridge.backends_are_initialized()

@@ -1,5 +1,9 @@
 """Errors that are told to a person in one sentence, without a traceback."""
 
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
 
 class UsageError(ValueError):
     """Bad input: what was given, what is allowed, what to do. The command line exits with code
@@ -9,3 +13,15 @@ class UsageError(ValueError):
 class RunError(RuntimeError):
     """Something failed that no input could have avoided: a full disk, a loss that became NaN. Exit
     code 1."""
+
+
+def suggest(given: str, allowed: Iterable[Any]) -> str:
+    """The end of a sentence: what is allowed, and `did you mean ...?` if something is close."""
+    names = [str(name) for name in allowed]
+    return f"allowed are {', '.join(names)}{did_you_mean(given, names)}"
+
+
+def did_you_mean(given: str, names: Iterable[str]) -> str:
+    """The very end of a sentence: the nearest name, or a full stop."""
+    close = difflib.get_close_matches(given, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else "."

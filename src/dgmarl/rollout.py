@@ -64,6 +64,12 @@ class Batch(NamedTuple):
     """The view after the last step, if no reset came in between: then `next_observation` is
     `observation` one step on."""
 
+    def all_observations(self) -> Observation:
+        """The T + 1 observations of whole episodes, the last one included."""
+        assert self.last_observation is not None
+        both = (self.observation, self.last_observation)
+        return jax.tree.map(lambda steps, last: jnp.concatenate([steps, last[None]]), *both)
+
     @property
     def bootstrap(self) -> Bool[Array, "T B"]:
         """A value follows this step."""

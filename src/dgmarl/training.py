@@ -1,15 +1,18 @@
-"""The training loop: collect -> credit -> update, evaluate, log, checkpoint.
+"""The training loop: collect -> graph -> credit -> update; evaluate, log, checkpoint.
 
-`Trainer.iterate` is one iteration and `Trainer.advance` all iterations up to the next evaluation,
-with the evaluation: one compiled program that runs for all seeds side by side and never leaves the
-device. `train` calls it until the slowest seed has had its steps, and hands what comes back to the
-run folder and the display. All that training changes is one pytree, the `TrainState`: a checkpoint
-is that pytree, so a resumed run continues exactly."""
+`Trainer.iterate` is one iteration of one seed, `Trainer.advance` all iterations up to the next
+evaluation, with the evaluation: one compiled program for all seeds that never leaves the device.
+`train` calls it until the slowest seed has had its steps, and hands what comes back to recorders
+(the run folder, the display). All that training changes is one pytree, the `TrainState`: a
+checkpoint is that pytree, so a resumed run continues exactly.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,31 +20,29 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.config.presets import TrainConfig
+from dgmarl.config.methods import find_method
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.varying import Varying
+from dgmarl.credit.base import CreditRule
 from dgmarl.device import devices_for
-from dgmarl.envs.base import Environment, EnvSpec
-from dgmarl.envs.local_states import LocalStates
+from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
 from dgmarl.graphs.comparison import compare, references
 from dgmarl.graphs.metrics import density
 from dgmarl.graphs.reach import check_graph
-from dgmarl.graphs.sources import make_source
-from dgmarl.learners.base import Learner
-from dgmarl.learners.ppo import PPO, PPOConfig
-from dgmarl.learners.q_learning import QLearner
-from dgmarl.learners.replay import Replay, add
-from dgmarl.rollout import Evaluation, RolloutState, collect, evaluate, reset_envs
-from dgmarl.runs.recorder import Recorder, TrainResult
+from dgmarl.graphs.sources import Graphs, GraphSource, as_graphs, make_source
+from dgmarl.learners.base import Learner, where_active
+from dgmarl.rollout import Batch, Evaluation, RolloutState, anywhere, collect, evaluate, reset_envs
 
-JUDGED = 10
-"""Episodes on which graphs are compared with what the simulator shows, which is dear: of more it
-could be asked only about the first step."""
+GRAPH_EPISODES = 10
+"""Interventional ground truth costs N x A environment steps per state, so only this many episodes
+are scored."""
 
 
 class Best(NamedTuple):
-    """The policy with the highest evaluation so far (the luckiest of many: report the last one, use
-    this one)."""
+    """The policy with the highest evaluation so far. Its evaluation is biased upwards by the
+    choice: report the last policy, use this one."""
 
     mean_return: Float[Array, ""]
     params: Any
@@ -55,246 +56,310 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]
     """Environment steps that really happened."""
     rollout_state: RolloutState | None
-    """Where the environments stand between windows; None if every iteration starts afresh."""
+    """The environments between two rollouts; None if every iteration starts with fresh episodes."""
     learner: Any
-    graph: Any
+    graph_state: Any
+    credit_state: Any
     best: Best
-    replay: Replay | None = None
-    """Episodes to learn from again, where the learner does."""
+
+
+class Advanced(NamedTuple):
+    """What comes back from the device at an evaluation."""
+
+    state: TrainState
+    metrics: dict[str, Array]
+    """Averaged over the iterations since the last evaluation."""
+    evaluation: Evaluation
 
 
 class Trainer:
-    """The pure functions of a run; `init` and `advance` take a leading axis of seeds."""
+    """The pure functions of one run."""
 
-    def __init__(self, config: TrainConfig, env: Environment | None = None):
-        self.config = config
+    def __init__(
+        self,
+        config: TrainConfig,
+        env: Environment | None = None,
+        varying: Varying | None = None,
+        rule: CreditRule | None = None,
+        source: GraphSource | None = None,
+    ):
+        """env, rule, source: instead of those that the configuration names. varying: instead of the
+        configuration's numbers, for runs that are batched into one program."""
+        self.config, varying = config, varying or Varying.of(config)
         self.env = env or make_env(config.env, **config.env_options)
-        if isinstance(config.learner, PPOConfig) and config.learner.critic == "own-state":
-            self.env = LocalStates(self.env)
-        self.learner = make_learner(config, self.env.spec)
-        self.uses_graph = config.learner.credit == "graph"
-        self.windows = config.collect == "windows"
-        self.length = (self.windows and config.window) or self.env.spec.horizon
+        method = find_method(config.method)
+        self.learner: Learner = _load(method.learner)(config, self.env, varying)
+        self.rule: CreditRule = rule or _load(method.rule)(config, self.env, varying)
+        self.uses_graph = "graph" in self.rule.needs
+        graph = config.graph if self.uses_graph else "self"
+        self.source = source or make_source(graph, config, self.env, varying)
+        self.resets = config.rollout_length > 0
+        self.length = config.rollout_length or self.env.spec.horizon
+        self.needs = self.source.needs | self.learner.needs | (self.rule.needs - {"graph"})
         per_iteration = self.length * config.n_envs
-        self.source = make_source(
-            config.graph if self.uses_graph else "self", self.env, per_iteration, config.graph_model
-        )
         if config.steps < per_iteration:
             raise UsageError(
-                f"steps is {config.steps}, but one iteration alone can take {per_iteration}: "
-                "train for at least that long."
+                f"steps is {config.steps}, but one iteration alone can take {per_iteration}: train "
+                "for at least that long."
             )
-        self.iterations_between_evaluations = -(-config.evaluation.interval // per_iteration)
+        self.iterations_per_evaluation = -(-config.evaluation.interval // per_iteration)
 
     def init(self, key: PRNGKeyArray) -> TrainState:
         """One seed before its first step."""
-        key, learner_key, graph_key, play_key = jax.random.split(key, 4)
+        key, learner_key, graph_key, rollout_key = jax.random.split(key, 4)
         learner = self.learner.init(learner_key)
-        rollout_state = self._reset_envs(play_key) if self.windows else None
-        best = Best(jnp.float32(-jnp.inf), learner.params)
-        graph, replay = self.source.init(graph_key, self.env), self.learner.start_replay()
         return TrainState(
-            key, jnp.int32(0), jnp.int32(0), rollout_state, learner, graph, best, replay
+            key=key,
+            iteration=jnp.int32(0),
+            step=jnp.int32(0),
+            rollout_state=self._reset_envs(rollout_key) if self.resets else None,
+            learner=learner,
+            graph_state=self.source.init(graph_key, self.env),
+            credit_state=self.rule.init(jax.random.fold_in(graph_key, 1), self.env),
+            best=Best(jnp.float32(-jnp.inf), learner.params),
         )
 
     def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
-        """One iteration of one seed: collect, credit, update."""
+        """One iteration of one seed. Seeds past `config.steps` are frozen by masking."""
+        active = self._active(state)
         key, start_key, play_key, infer_key, learn_key, update_key = jax.random.split(state.key, 6)
-        rollout_state = (
-            state.rollout_state if state.rollout_state is not None else self._reset_envs(start_key)
-        )
-        act = self.learner.behaviour(state.learner, state.step)
+        rollout_state = state.rollout_state or self._reset_envs(start_key)
+        policy = self.learner.behaviour(state.learner, state.step)
+
         rollout_state, batch = collect(
-            self.env,
-            act,
-            rollout_state,
-            play_key,
-            self.length,
-            self.source.needs,
-            reset=self.windows,
+            self.env, policy, rollout_state, play_key, self.length, self.needs, reset=self.resets
         )
-        # The graph comes from what was learned before this batch, never from the batch itself.
-        graph = self.source.infer(state.graph, batch, infer_key) if self.uses_graph else None
-        replay = None if state.replay is None else add(state.replay, batch, where=self._runs(state))
-        learner, metrics = self.learner.learn(
-            state.learner, batch if replay is None else replay, graph, learn_key
+        # The graph comes from models that have not seen this batch.
+        graph = self.infer_graph(state, batch, infer_key) if self.uses_graph else None
+        values = self.learner.values(state.learner, batch)
+        credit = self.rule.assign(state.credit_state, batch, values, graph)
+        learner, metrics = self.learner.update(state.learner, batch, credit, learn_key, active)
+
+        graph_state, graph_metrics = self.source.update(state.graph_state, batch, update_key)
+        credit_state, credit_metrics = self.rule.update(state.credit_state, batch, update_key)
+        new = state._replace(
+            key=key,
+            iteration=state.iteration + 1,
+            step=state.step + batch.valid.sum(),
+            rollout_state=rollout_state if self.resets else None,
+            graph_state=graph_state,
+            credit_state=credit_state,
         )
-        graph_state, graph_metrics = self.source.update(state.graph, batch, update_key)
-        metrics = {
-            **metrics,
-            **graph_metrics,
-            "episode_return": batch.reward.sum() / jnp.maximum((~batch.continues).sum(), 1),
-        }
-        if graph is not None:
-            metrics["graph_density"] = density(graph, batch.valid)
-        step = state.step + batch.valid.sum()
-        rollout_state = rollout_state if self.windows else None
-        return TrainState(
-            key, state.iteration + 1, step, rollout_state, learner, graph_state, state.best, replay
-        ), metrics
+        # The learner has masked itself: its replay buffer is too large to be copied here.
+        frozen = where_active(active, new._replace(learner=None), state._replace(learner=None))
+        metrics |= graph_metrics | credit_metrics | self._rollout_metrics(batch, graph)
+        return frozen._replace(learner=learner), metrics
 
-    def advance(
-        self, state: TrainState, n_iterations: Int[Array, ""]
-    ) -> tuple[TrainState, dict[str, Array], Evaluation]:
-        """`n_iterations` of one seed, then an evaluation. A seed that has had its steps stands
-        still.
+    def infer_graph(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> Graphs:
+        """The dependence graph of every step."""
+        return as_graphs(self.source.infer(state.graph_state, batch, key))
 
-        Returns the new state, the metrics averaged over the iterations, and the evaluation.
-        """
+    def advance(self, state: TrainState, n_iterations: Int[Array, ""]) -> Advanced:
+        """Up to `n_iterations` of one seed, fewer if all seeds have had their steps, then an
+        evaluation."""
 
-        def one_iteration(
-            _: Array, carry: tuple[TrainState, dict[str, Array]]
-        ) -> tuple[TrainState, dict[str, Array]]:
-            state, sums = carry
-            new, metrics = self.iterate(state)
-            runs = self._runs(state)
-            sums = {name: total + jnp.where(runs, metrics[name], 0) for name, total in sums.items()}
-            # A replay sees to this itself: it is too large to be copied in every iteration.
-            kept = _where(runs, new._replace(replay=None), state._replace(replay=None))
-            return kept._replace(replay=new.replay), sums
+        def unfinished(carry: tuple[Array, TrainState, dict[str, Array]]) -> Bool[Array, ""]:
+            return (carry[0] < n_iterations) & anywhere(self._active(carry[1]))
+
+        def one_iteration(carry: tuple[Array, TrainState, dict[str, Array]]) -> Any:
+            count, state, sums = carry
+            active = self._active(state)
+            state, metrics = self.iterate(state)
+            sums = {name: sums[name] + jnp.where(active, metrics[name], 0) for name in sums}
+            return count + 1, state, sums
 
         shapes = jax.eval_shape(lambda state: self.iterate(state)[1], state)
-        nothing = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
-        began, runs = state.iteration, self._runs(state)
-        state, sums = jax.lax.fori_loop(0, n_iterations, one_iteration, (state, nothing))
-        count = jnp.maximum(state.iteration - began, 1)
-        key, evaluation_key, judge_key = jax.random.split(state.key, 3)
-        evaluation = self.evaluate(
-            state.learner.params, evaluation_key, self.config.evaluation.episodes
-        )
+        zeros = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+        before, active = state.iteration, self._active(state)
+        start = (jnp.int32(0), state, zeros)
+        _, state, sums = jax.lax.while_loop(unfinished, one_iteration, start)
+        count = jnp.maximum(state.iteration - before, 1)
+        return self._evaluated(state, {name: sums[name] / count for name in sums}, active)
+
+    def _evaluated(
+        self, state: TrainState, metrics: dict[str, Array], active: Bool[Array, ""]
+    ) -> Advanced:
+        """An evaluation of the current policy, and of the graph where it is learned."""
+        key, evaluation_key, graph_key = jax.random.split(state.key, 3)
+        params = state.learner.params
+        evaluation = self.evaluate(params, evaluation_key, self.config.evaluation.episodes)
         mean_return = evaluation.returns.mean()
-        better = Best(mean_return, state.learner.params)
-        best = _where(runs & (mean_return > state.best.mean_return), better, state.best)
-        state = state._replace(key=_where(runs, key, state.key), best=best)
-        metrics = {name: total / count for name, total in sums.items()}
-        # Losses are those before the last update; this tells whether that one went wrong.
-        metrics["parameter_norm"] = optax.global_norm(state.learner.params)
-        metrics |= {f"final_{name}": values.mean() for name, values in evaluation.endings.items()}
+        better = active & (mean_return > state.best.mean_return)
+        best = where_active(better, Best(mean_return, params), state.best)
+        state = state._replace(key=where_active(active, key, state.key), best=best)
+        # Losses are those before the last update; this shows whether that one diverged.
+        metrics["parameter_norm"] = optax.global_norm(params)
+        metrics |= {f"final_{name}": each.mean() for name, each in evaluation.endings.items()}
         if self.uses_graph and getattr(self.source, "learns", False):
-            metrics |= self.evaluate_graph(state, judge_key)
-        return state, metrics, evaluation
+            metrics |= self.evaluate_graph(state, graph_key)
+        return Advanced(state, metrics, evaluation)
 
     def evaluate(self, params: Any, key: PRNGKeyArray, n_episodes: int) -> Evaluation:
         """Whole episodes with a fixed policy."""
         act = partial(self.learner.act, params, greedy=self.config.evaluation.greedy)
-        return evaluate(self.env, act, key, self.learner.init_hidden_state(n_episodes), n_episodes)
+        hidden_state = self.learner.init_hidden_state(n_episodes)
+        return evaluate(self.env, act, key, hidden_state, n_episodes)
 
     def evaluate_graph(self, state: TrainState, key: PRNGKeyArray) -> dict[str, Array]:
-        """How right a source that learns is by now, on fresh episodes: see `graphs.comparison`."""
+        """Agreement of a learned graph with oracle and simulator, on fresh episodes."""
         start_key, play_key, infer_key = jax.random.split(key, 3)
-        n_envs = min(self.config.n_envs, JUDGED)
-        rollout_state = reset_envs(
-            self.env, start_key, self.learner.init_hidden_state(n_envs), n_envs
-        )
-        act = self.learner.behaviour(state.learner, state.step)
-        needs = self.source.needs | references(self.env)
-        _, batch = collect(
-            self.env, act, rollout_state, play_key, self.env.spec.horizon, needs, reset=False
-        )
-        return compare(self.env, self.source.infer(state.graph, batch, infer_key), batch)
+        n_envs = min(self.config.n_envs, GRAPH_EPISODES)
+        hidden_state = self.learner.init_hidden_state(n_envs)
+        start = reset_envs(self.env, start_key, hidden_state, n_envs)
+        policy = self.learner.behaviour(state.learner, state.step)
+        needs, horizon = self.needs | references(self.env), self.env.spec.horizon
+        _, batch = collect(self.env, policy, start, play_key, horizon, needs, reset=False)
+        return compare(self.env, self.infer_graph(state, batch, infer_key).edges, batch)
 
     def check_graphs(self, state: TrainState) -> None:
-        """Look at real graphs of a source or environment that a user brought: while tracing, values
-        cannot be seen."""
-        env = self.env.env if isinstance(self.env, LocalStates) else self.env
-        if all(type(part).__module__.startswith("dgmarl.") for part in (env, self.source)):
+        """Inspect real graphs of a source or environment from outside the package: values cannot
+        be seen while tracing."""
+        if all(type(part).__module__.startswith("dgmarl.") for part in (self.env, self.source)):
             return
 
-        def graphs(state: TrainState) -> Array:
-            rollout_state, act = (
-                self._reset_envs(state.key),
-                partial(self.learner.act, state.learner.params),
-            )
-            _, batch = collect(
-                self.env, act, rollout_state, state.key, 1, self.source.needs, reset=False
-            )
-            return self.source.infer(state.graph, batch, state.key)
+        def first_graph(state: TrainState) -> Graphs:
+            start = self._reset_envs(state.key)
+            act = partial(self.learner.act, state.learner.params)
+            _, batch = collect(self.env, act, start, state.key, 1, self.needs, reset=False)
+            return self.infer_graph(state, batch, state.key)
 
         try:
-            found = jax.jit(graphs)(jax.tree.map(lambda leaf: leaf[0], state))
+            found = jax.jit(first_graph)(jax.tree.map(lambda leaf: leaf[0], state)).edges
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
             raise UsageError(
                 f"The graph source failed with {type(error).__name__}: {reason}."
             ) from error
-        n_agents = self.env.spec.n_agents
-        if found.dtype != bool:
-            raise UsageError(
-                f"The graph source gives {found.dtype}, but must give booleans: add .astype(bool) "
-                "or a threshold."
-            )
-        check_graph(found)
-        if found.shape != (expected := (1, self.config.n_envs, n_agents, n_agents)):
-            raise UsageError(
-                f"The graph source gives the shape {found.shape}, but must give [T, B, N, N], "
-                f"here {expected}."
-            )
+        _check_edges(found, (1, self.config.n_envs, *(self.env.spec.n_agents,) * 2))
+
+    def _rollout_metrics(self, batch: Batch, graph: Graphs | None) -> dict[str, Array]:
+        """Return of whole episodes; fixed-length rollouts cut episodes, so they have none."""
+        metrics = {}
+        if not self.resets:
+            metrics["episode_return"] = batch.reward.sum() / batch.valid.shape[1]
+        if graph is not None:
+            metrics["graph_density"] = density(graph.edges > 0, batch.valid)
+        return metrics
 
     def _reset_envs(self, key: PRNGKeyArray) -> RolloutState:
-        return reset_envs(
-            self.env, key, self.learner.init_hidden_state(self.config.n_envs), self.config.n_envs
-        )
+        n_envs = self.config.n_envs
+        return reset_envs(self.env, key, self.learner.init_hidden_state(n_envs), n_envs)
 
-    def _runs(self, state: TrainState) -> Bool[Array, ""]:
-        """Whether a seed has not had its steps."""
+    def _active(self, state: TrainState) -> Bool[Array, ""]:
+        """Whether a seed has steps left."""
         return state.step < self.config.steps
 
 
-def make_learner(config: TrainConfig, spec: EnvSpec) -> Learner:
-    """The learner of a method."""
-    if isinstance(config.learner, PPOConfig):
-        return PPO(config.learner, spec)
-    return QLearner(config.learner, spec, config.n_envs)
+class Recorder(Protocol):
+    """Keeps, writes and shows what one run gives; used as a context."""
+
+    interrupted: bool
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *error: object) -> None: ...
+
+    def start(self, state: TrainState) -> TrainState:
+        """Begin a new run, or restore one: `state` is then its template."""
+        ...
+
+    def compiled(self, seconds: float) -> None:
+        """Compilation is over."""
+        ...
+
+    def wants_more(self) -> bool:
+        """Some seed has steps left, and nobody asked to stop."""
+        ...
+
+    def is_new(self) -> bool:
+        """Nothing has been evaluated yet."""
+        ...
+
+    def record(self, advanced: Advanced) -> None:
+        """One evaluation of all seeds."""
+        ...
+
+    def finish(self, state: TrainState) -> Any:
+        """Save, and return the run as arrays."""
+        ...
 
 
-def train(
-    config: TrainConfig,
-    recorder: Recorder | None = None,
-    resume: bool = False,
-    init_params: Any = None,
-) -> TrainResult:
-    """Train all seeds until the slowest has had its steps; the recorder keeps, writes and shows
-    what comes.
+class Program:
+    """One run as a program; `sweeps.batched` has the same interface for several runs."""
 
-    init_params: policy and critic to start from, one set for all seeds, instead of fresh ones.
-    """
-    trainer = Trainer(config)
-    state = start_seeds(trainer, config)
-    if init_params is not None:
-        state = _start_from(init_params, state)
-    if trainer.uses_graph:
-        trainer.check_graphs(state)
-    with recorder or Recorder(config) as recorder:
-        state = spread(recorder.restore(state) if resume else recorder.begin(state), config.seeds)
-        if not recorder.wants_more():
-            return recorder.result(state)
-        began = time.perf_counter()
-        advance = (
-            jax.jit(for_seeds(trainer.advance, config.seeds), donate_argnums=0)
-            .lower(state, 1)
-            .compile()
-        )
+    def __init__(self, trainer: Trainer, init_params: Any = None):
+        """init_params: policy and critic that all seeds start from, instead of fresh ones."""
+        self.trainer, self.n_seeds, self.init_params = trainer, trainer.config.seeds, init_params
+        self.iterations_per_evaluation = trainer.iterations_per_evaluation
+
+    def init(self) -> list[TrainState]:
+        """The state of each run, seeds first, before its first step."""
+        state = init_seeds(self.trainer)
+        if self.init_params is not None:
+            state = _start_from(self.init_params, state)
+        if self.trainer.uses_graph:
+            self.trainer.check_graphs(state)
+        return [state]
+
+    def join(self, states: list[TrainState]) -> Any:
+        """All that is carried, from the states of the runs."""
+        return spread(states[0], self.n_seeds)
+
+    def advance(self, carried: Any, n_iterations: Array) -> Any:
+        """See `Trainer.advance`."""
+        return for_seeds(self.trainer.advance, self.n_seeds)(carried, n_iterations)
+
+    def part(self, advanced: Advanced, run: int) -> Advanced:
+        """What belongs to one run."""
+        return advanced
+
+
+def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
+    """Train all runs of a program until the slowest seed has had its steps; one result for each."""
+    with ExitStack() as stack:
+        for recorder in recorders:
+            stack.enter_context(recorder)
+        pairs = zip(recorders, program.init(), strict=True)
+        states = [recorder.start(state) for recorder, state in pairs]
+        if any(recorder.wants_more() for recorder in recorders):
+            states = _train(program, recorders, states)
+        return [recorder.finish(state) for recorder, state in zip(recorders, states, strict=True)]
+
+
+def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> list[Any]:
+    """Compile, then alternate between the device and the recorders."""
+    carried = program.join(states)
+    began = time.perf_counter()
+    advance = jax.jit(program.advance, donate_argnums=0).lower(carried, 1).compile()
+    for recorder in recorders:
         recorder.compiled(time.perf_counter() - began)
-        while recorder.wants_more():
-            n_iterations = trainer.iterations_between_evaluations if recorder.steps else 1
-            state, metrics, evaluation = jax.block_until_ready(advance(state, n_iterations))
-            recorder.record(state, metrics, evaluation)
-        recorder.save(state)
-    return recorder.result(state)
+    while any(one.wants_more() for one in recorders) and not any(
+        one.interrupted for one in recorders
+    ):
+        # The first evaluation comes after one iteration.
+        n_iterations = 1 if recorders[0].is_new() else program.iterations_per_evaluation
+        advanced = jax.block_until_ready(advance(carried, n_iterations))
+        carried = _with_sharding_of_empties(advanced.state, program.n_seeds)
+        for k, recorder in enumerate(recorders):
+            part = program.part(advanced, k)
+            states[k] = part.state
+            if recorder.wants_more():
+                recorder.record(part)
+    return states
 
 
-def start_seeds(trainer: Trainer, config: TrainConfig) -> TrainState:
+def init_seeds(trainer: Trainer) -> TrainState:
     """All seeds of a run before their first step."""
-    keys = jax.vmap(jax.random.key)(config.seed + jnp.arange(config.seeds))
+    keys = jax.vmap(jax.random.key)(trainer.config.seed + jnp.arange(trainer.config.seeds))
     return jax.jit(jax.vmap(trainer.init))(keys)
 
 
 def for_seeds(function: Callable[..., Any], n_seeds: int) -> Callable[..., Any]:
-    """`function` of one seed's state (and of what is common to all) for all seeds side by side,
-    spread over the devices.
+    """`function` of one seed's state (and of what is common to all) for all seeds, spread over the
+    devices.
 
     Seeds of one device are vmapped. A single one goes without the axis of seeds: matrix products
-    with a batch axis of 1 cost a CPU 12 % of its speed."""
+    with a batch axis of 1 cost a CPU 12 % of its speed.
+    """
     n_devices = devices_for(n_seeds)
 
     def of_device(state: Any, *common: Any) -> Any:
@@ -305,20 +370,30 @@ def for_seeds(function: Callable[..., Any], n_seeds: int) -> Callable[..., Any]:
 
     def of_all(state: Any, *common: Any) -> Any:
         seeds, same = PartitionSpec("seeds"), [PartitionSpec() for _ in common]
-        mesh = _devices(n_seeds)
-        return jax.shard_map(
-            of_device, mesh=mesh, in_specs=(seeds, *same), out_specs=seeds, check_vma=False
-        )(state, *common)
+        specs = {"in_specs": (seeds, *same), "out_specs": seeds}
+        mapped = jax.shard_map(of_device, mesh=_mesh(n_seeds), check_vma=False, **specs)
+        return mapped(state, *common)
 
     return of_all if n_devices > 1 else of_device
 
 
 def spread(tree: Any, n_seeds: int) -> Any:
     """Arrays with a leading axis of seeds, on the devices where `for_seeds` wants them."""
-    return jax.device_put(tree, NamedSharding(_devices(n_seeds), PartitionSpec("seeds")))
+    return jax.device_put(tree, _sharding(n_seeds))
 
 
-def _devices(n_seeds: int) -> Mesh:
+def _with_sharding_of_empties(tree: Any, n_seeds: int) -> Any:
+    """Arrays without elements, such as the hidden state of a network that is not recurrent, lose
+    their sharding in a program."""
+    sharding = _sharding(n_seeds)
+    return jax.tree.map(lambda leaf: leaf if leaf.size else jax.device_put(leaf, sharding), tree)
+
+
+def _sharding(n_seeds: int) -> NamedSharding:
+    return NamedSharding(_mesh(n_seeds), PartitionSpec("seeds"))
+
+
+def _mesh(n_seeds: int) -> Mesh:
     return Mesh(jax.devices()[: devices_for(n_seeds)], ("seeds",))
 
 
@@ -334,5 +409,25 @@ def _start_from(params: Any, state: TrainState) -> TrainState:
     return state._replace(learner=state.learner.with_params(params))
 
 
-def _where(condition: Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)
+def _check_edges(found: Array, expected: tuple[int, ...]) -> None:
+    """What a source from outside the package gives: Boolean edges, or soft ones in [0, 1]."""
+    if found.dtype != bool and not jnp.issubdtype(found.dtype, jnp.floating):
+        raise UsageError(
+            f"The graph source gives {found.dtype}, but must give booleans, or floats from 0 to 1: "
+            "add .astype(bool) or a threshold."
+        )
+    if found.dtype == bool:
+        check_graph(found)
+    elif not bool(jnp.all((found >= 0) & (found <= 1))):
+        raise UsageError("The graph source gives soft edges outside [0, 1]: clip them.")
+    if found.shape != expected:
+        raise UsageError(
+            f"The graph source gives the shape {found.shape}, but must give [T, B, N, N], here "
+            f"{expected}."
+        )
+
+
+def _load(name: str) -> Any:
+    """The class that the table of methods names."""
+    module, _, cls = name.partition(":")
+    return getattr(import_module(module), cls)

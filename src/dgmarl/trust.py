@@ -1,30 +1,166 @@
 """Which code named in a file may be executed.
 
-A run folder or configuration file is data, but `env: file.py:Class` in it names Python code. Such
+A run folder or a configuration file is data, but `env: file.py:Class` in it names Python code. Such
 code is executed only if the user typed the name himself, gave `--trust` (`trust=True`), or trained
-or checked the same unchanged file before on this machine. What was trained or checked is remembered
-as path and SHA-256 of the file in `trusted.json` in the user's configuration folder.
+or checked the same, unchanged files before on this machine. These are remembered by path and
+SHA-256 in `trusted.json` in the user's configuration folder.
 
 Nothing here imports or executes what it judges."""
 
+import hashlib
+import json
+import os
 import sys
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import NamedTuple
+
+from dgmarl.errors import RunError, UsageError
+from dgmarl.files import write_atomic
+
+GRAPH_KINDS = ("fixed", "random", "interventional")
+"""Graph sources of the package that are written with a colon."""
+
+
+class CodeFiles(NamedTuple):
+    """The files that loading `module:name` or `file.py:name` executes first."""
+
+    files: tuple[Path, ...]
+    """The module's file and the `__init__.py` of its parent packages; empty if there is none."""
+    place: str
+    """The file, or the module where no file was found."""
+
+
+def is_code(name: str) -> bool:
+    """Whether a name is written `module:name` or `file.py:name`: nothing else is ever imported."""
+    place, colon, _ = name.rpartition(":")
+    is_module = all(part.isidentifier() for part in place.split("."))
+    return bool(colon) and (is_module or place.endswith(".py"))
+
+
+def code_names(env: str = "", graph: str = "") -> list[str]:
+    """Those of the two names that stand for Python code, rather than for something of the package
+    or a data file."""
+    graph = "" if graph.partition(":")[0] in GRAPH_KINDS else graph
+    return [name for name in (env, graph) if is_code(name)]
+
+
+def remember(*, env: str = "", graph: str = "") -> None:
+    """Trust this environment and graph source from now on, as long as their files stay as they are.
+    Where the configuration folder cannot be written, nothing is remembered."""
+    hashes = {
+        str(path): digest
+        for name in code_names(env, graph)
+        for path in code_files(name).files
+        if (digest := _digest(path)) is not None
+    }
+    path = store_path()
+    if not hashes or path is None:
+        return
+    known = _stored()
+    if hashes.items() <= known.items():
+        return
+    content = json.dumps({"format": 1, "files": {**known, **hashes}}, indent=1)
+    with suppress(UsageError, RunError):
+        write_atomic(path, content + "\n")
+
+
+def is_trusted(name: str) -> bool:
+    """Whether the files that a name executes are remembered and unchanged."""
+    files, known = code_files(name).files, _stored()
+    return bool(files) and all(known.get(str(path), "") == _digest(path) for path in files)
+
+
+def require_trust(
+    origin: Path | str, *, env: str = "", graph: str = "", trust: bool = False
+) -> None:
+    """Refuse an environment or graph source that the file `origin` names and that may not be
+    executed. trust: the user has allowed it."""
+    for name in () if trust else code_names(env, graph):
+        if not is_trusted(name):
+            raise UsageError(_refusal(name, origin))
+
+
+def code_files(name: str) -> CodeFiles:
+    """What loading a name would execute, found without importing anything."""
+    place = name.rpartition(":")[0]
+    if place.endswith(".py"):
+        path = Path(place).resolve()
+        return CodeFiles((path,) if path.is_file() else (), str(path))
+    files = _module_files(place)
+    return CodeFiles(files, str(files[-1]) if files else place)
 
 
 def module_file(module: str) -> Path | None:
-    """File of a module, found without importing it or its parent packages; None if there is none.
+    """File of a module, found without importing it or its parent packages; None if there is
+    none."""
+    files = _module_files(module)
+    return files[-1] if files else None
 
-    `importlib.util.find_spec("a.b")` imports `a`; here each level is looked up on the search path
-    of the level above."""
-    search: list[str] | None = [*sys.path]
+
+def store_path() -> Path | None:
+    """Where trusted files are remembered; None where the user has no home."""
+    if os.name == "nt":
+        base = os.environ.get("APPDATA", "")
+    else:
+        base = os.environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):
+        try:
+            base = str(Path.home() / ".config")
+        except RuntimeError:
+            return None
+    return Path(base) / "dgmarl" / "trusted.json"
+
+
+def _module_files(module: str) -> tuple[Path, ...]:
+    """`importlib.util.find_spec("a.b")` would import `a`: instead, each level is looked up on the
+    search path of the level above."""
+    search: list[str] = [*sys.path, os.getcwd()]
+    files: list[Path] = []
     spec = None
     for name in module.split("."):
-        if search is None:
-            return None
-        spec = PathFinder.find_spec(name, search)
+        spec = PathFinder.find_spec(name, search) if search else None
         if spec is None:
-            return None
-        locations = spec.submodule_search_locations
-        search = None if locations is None else list(locations)
-    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+            return ()
+        if spec.has_location and spec.origin:
+            files.append(Path(spec.origin).resolve())
+        search = list(spec.submodule_search_locations or ())
+    return tuple(files) if spec is not None and spec.has_location else ()
+
+
+def _stored() -> dict[str, str]:
+    """Remembered hashes by path; a missing or damaged file means that nothing is trusted."""
+    path = store_path()
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    files = content.get("files") if isinstance(content, dict) else None
+    if not isinstance(files, dict):
+        return {}
+    return {name: value for name, value in files.items() if isinstance(value, str)}
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _refusal(name: str, origin: Path | str) -> str:
+    found = code_files(name)
+    if not found.files:
+        reason = "which is no file that was trained or checked here"
+    elif str(found.files[-1]) in _stored():
+        reason = "which has changed since it was trained or checked here"
+    else:
+        reason = "which was never trained or checked here"
+    return (
+        f"{origin} names {name!r}: that would execute {found.place}, {reason}; read the code, then "
+        "allow it with --trust (in Python: trust=True)."
+    )

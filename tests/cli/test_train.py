@@ -11,12 +11,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 
 import dgmarl
 from dgmarl.cli import main
 from dgmarl.cli.train import Train
-from dgmarl.config.presets import TrainConfig, resolve
-from dgmarl.config.yaml import build, plain, read_yaml
+from dgmarl.config.yaml import build, read_yaml
 from dgmarl.runs.folder import RunFolder
 from tests.tiny import GIFT, WINDOWS
 
@@ -53,7 +54,11 @@ def numbers(path: Path) -> list[dict]:
 def test_options_and_overrides_reach_the_run(trained):
     config = RunFolder(trained).config()
     assert config == resolve(GIFT, "ippo-dg", WINDOWS, graph="random:0.5", seeds=2, steps=800)
-    assert (config.learner.hidden, config.window, config.env_options) == (8, 4, {"stop": 0.3})
+    assert (config.learner.hidden, config.rollout_length, config.env_options) == (
+        8,
+        4,
+        {"stop": 0.3},
+    )
 
 
 def test_a_runs_own_configuration_file_gives_the_same_run_again(trained, tmp_path, capsys):
@@ -139,10 +144,9 @@ def test_ctrl_c_while_compiling_still_leaves_a_run_that_can_go_on(trained, tmp_p
     assert numbers(out) == numbers(trained)
 
 
-def test_a_configuration_file_need_not_be_complete(tmp_path):
-    """What it does not say is the preset of environment and method; what it says wins over the
-    preset."""
-    for values, expected in (
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
         (
             {"env": "star-spread/5", "method": "mappo-local"},
             resolve("star-spread/5", "mappo-local"),
@@ -155,37 +159,12 @@ def test_a_configuration_file_need_not_be_complete(tmp_path):
             {"env": "lbf/8x8-2p-2f", "env_options": {"horizon": 7}},
             resolve("lbf/8x8-2p-2f", overrides={"env_options.horizon": 7}),
         ),
-    ):
-        assert Train.from_values(values).resolved() == expected
-
-
-def test_another_method_keeps_everything_else_of_a_configuration_file():
-    own = {"learner.hidden": 9, "learner.entropy": 0.5, "seeds": 3}
-    values = plain(resolve("star-spread/5", "mappo-dg", own))
-    changed = build(Train, {"env": "star-spread/5", "method": "ippo-local", "seeds": 3})
-    from_file = Train(**{**vars(changed), "base": values})
-    assert from_file.resolved() == resolve("star-spread/5", "ippo-local", own)
-
-
-def test_a_method_with_another_learner_keeps_all_but_the_learner_of_a_configuration_file():
-    values = plain(
-        resolve(
-            "lbf/8x8-2p-2f",
-            "mappo-dg",
-            {"learner.hidden": 9, "learner.clip": 0.3, "evaluation.episodes": 7},
-        )
-    )
-    from_file = Train(
-        **{**vars(build(Train, {"env": "lbf/8x8-2p-2f", "method": "qmix"})), "base": values}
-    )
-    assert from_file.resolved() == resolve("lbf/8x8-2p-2f", "qmix", {"evaluation.episodes": 7})
-    back = Train(
-        **{
-            **vars(build(Train, {"env": "lbf/8x8-2p-2f", "method": "vdn"})),
-            "base": plain(from_file.resolved()),
-        }
-    )
-    assert back.resolved() == resolve("lbf/8x8-2p-2f", "vdn", {"evaluation.episodes": 7})
+    ],
+)
+def test_a_configuration_file_need_not_be_complete(values, expected):
+    """What it does not say is the preset of environment and method; what it says wins over the
+    preset."""
+    assert Train.from_arguments([], values).resolved() == expected
 
 
 def test_saved_options_are_the_whole_configuration(trained, tmp_path, capsys):
@@ -225,35 +204,27 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
         ([GIFT, "--seed", "-1"], ["seed is -1", "from 0"]),
         (
             [GIFT, "--method", "mappo-dg", "--set", "learner.critic=agent"],
-            ["mappo-dg", "learner.critic is agent"],
+            ["mappo-dg", "learner.critic is 'agent'"],
         ),
         ([GIFT, "--keep-every", "-1"], ["--keep-every is -1"]),
         (["--resume", "somewhere", "--steps", "1e5"], ["--resume", "no other option"]),
         ([GIFT, "--method", "ipo-dg"], ["'ipo-dg'", "did you mean ippo-dg"]),
         ([GIFT, "--method", "coma"], ["'coma'", "allowed are ippo-local"]),
         (
-            [GIFT, "--method", "qmix", "--set", "learner.credit=local"],
-            ["credit is local", "one value for the team", "iql"],
-        ),
-        (
             [GIFT, "--method", "qmix", "--set", "learner.mixer=vdn"],
-            ["learner.mixer is vdn", "set only the method"],
+            ["learner.mixer is 'vdn'", "for qmix"],
         ),
         (
             [GIFT, "--method", "qmix", "--set", "learner.mixr=vdn"],
             ["learner.mixr is not a field", "did you mean mixer"],
         ),
         (
-            [GIFT, "--method", "iql", "--set", "learner.credit=graph"],
-            ["learner.credit is 'graph'", "local, global"],
+            [GIFT, "--method", "iql", "--set", "learner.clip_eps=0.1"],
+            ["learner.clip_eps is not a field of QConfig"],
         ),
         (
-            [GIFT, "--method", "iql", "--set", "learner.clip=0.1"],
-            ["learner.clip is not a field of QConfig"],
-        ),
-        (
-            [GIFT, "--method", "vdn", "--set", "collect=windows"],
-            ["collect is windows", "whole episodes"],
+            [GIFT, "--method", "vdn", "--rollout-length", "5"],
+            ["rollout_length is 5", "whole episodes"],
         ),
         (
             [GIFT, "--method", "vdn", "--set", "learner.episodes_per_update=3"],
@@ -272,8 +243,8 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
         ([GIFT, "--graph", "fixed:none.txt"], ["none.txt", "cannot be read"]),
         ([NO_ORACLE], ["gift", "no oracle graph"]),
         (
-            [GIFT, "--set", "learner.credit=local"],
-            ["ippo-dg", "learner.credit is local", "set only the method"],
+            [GIFT, "--method", "ippo-local", "--set", "credit.cross_weight=0.3"],
+            ["credit.cross_weight is not a field"],
         ),
         ([GIFT, "--set", "learner.hiden=3"], ["learner.hiden", "did you mean hidden"]),
         ([GIFT, "--set", "learner.hidden=0"], ["learner.hidden is 0", "at least 1"]),
@@ -281,17 +252,13 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
         ([GIFT, "--set", "learner.critic=gru"], ["learner.critic", "'gru'", "central"]),
         ([GIFT, "--set", "learner.minibatches=3"], ["n_envs is 10", "multiple"]),
         (
-            [GIFT, "--set", "n_envs=1", "--set", "learner.adapt_cross_weight=true"],
-            ["n_envs is 1", "two halves", "at least 2"],
-        ),
-        (
             [GIFT, "--method", "iql", "--graph", "learned"],
             ["--graph is learned", "iql uses no graph", "ippo-dg"],
         ),
-        ([GIFT, "--set", "window=5"], ["window is 5", "collect = windows"]),
+        ([GIFT, "--rollout-length", "-5"], ["rollout_length is -5", "whole episodes"]),
         ([GIFT, "--set", "evaluation.episodes=0"], ["evaluation.episodes", "at least 1"]),
         ([GIFT, "--set", "env_options.size=3"], ["size"]),
-        ([GIFT, "--set", "format=2"], ["format is 2"]),
+        ([GIFT, "--set", "format=1"], ["format is 1"]),
         ([GIFT, "--init-from", "nowhere"], ["nowhere", "not a run folder"]),
         (["--resume", "nowhere"], ["nowhere", "not a run folder"]),
         (["--config", "none.yaml"], ["none.yaml", "cannot be read"]),

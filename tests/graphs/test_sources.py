@@ -164,7 +164,7 @@ def test_an_unknown_name_is_refused_with_all_names(text):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("def __init__(self, size): pass", "without arguments"),
+        ("init = infer = update = None\n    def __init__(self, size): pass", "without arguments"),
         ("needs = frozenset()", "lacks init, infer, update"),
         ("needs = {'dreams'}\n    init = infer = update = None", "needs ['dreams']"),
     ],

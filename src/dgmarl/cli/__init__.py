@@ -16,8 +16,9 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from dgmarl import __version__
-from dgmarl.config.yaml import build, read_yaml, suggest, write_yaml
-from dgmarl.errors import RunError, UsageError
+from dgmarl.config.yaml import build, plain, read_yaml, write_yaml
+from dgmarl.errors import RunError, UsageError, suggest
+from dgmarl.trust import module_file, require_trust
 
 if TYPE_CHECKING:
     from dgmarl.cli.common import Command
@@ -53,10 +54,10 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = _run(arguments)
     except UsageError as error:
-        print(f"dgmarl: {error}", file=sys.stderr)
+        print(f"dgmarl: {_printable(str(error))}", file=sys.stderr)
         code = EXIT_USAGE
     except RunError as error:
-        print(f"dgmarl: {error}", file=sys.stderr)
+        print(f"dgmarl: {_printable(str(error))}", file=sys.stderr)
         code = EXIT_FAILED
     except KeyboardInterrupt:
         print("dgmarl: stopped", file=sys.stderr)
@@ -65,6 +66,11 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code)
+
+
+def _printable(text: str) -> str:
+    """One line without control characters, which a name from a file may hold."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _run(arguments: list[str]) -> int:
@@ -80,16 +86,56 @@ def _run(arguments: list[str]) -> int:
     command = load_command(name)
     rest, config = _take_option(rest, "--config")
     rest, save = _take_option(rest, "--save-config")
+    parsed = _parse(name, command, rest, config)
+    if save is not None:
+        options = plain(getattr(parsed, "resolved", lambda: parsed)())
+        options.pop("trust", None)
+        write_yaml(save, options)
+    return parsed.run()
+
+
+def _parse(name: str, command: Any, arguments: list[str], config: str | None) -> Any:
+    """The command with its options. A command whose flags depend on the arguments parses them
+    itself, with `from_arguments`."""
     import tyro
 
-    parse: Any = tyro.cli
-    if config is not None:
-        from_values = getattr(command, "from_values", partial(build, command))
-        parse = partial(parse, default=from_values(read_yaml(config)))
-    parsed = parse(command, prog=f"dgmarl {name}", args=rest, description=_describe(command))
-    if save is not None:
-        write_yaml(save, getattr(parsed, "resolved", lambda: parsed)())
-    return parsed.run()
+    from dgmarl.cli.common import INTEGERS
+
+    values = {} if config is None else _read_options(config)
+    if hasattr(command, "from_arguments"):
+        return command.from_arguments(arguments, values, config or "", _describe(command))
+    parse: Any = partial(
+        tyro.cli,
+        command,
+        prog=f"dgmarl {name}",
+        description=_describe(command),
+        args=arguments,
+        registry=INTEGERS,
+    )
+    if config is None:
+        return parse()
+    parsed = parse(default=build(command, values))
+    _require_trust(config, values, parsed, arguments)
+    return parsed
+
+
+def _read_options(path: str) -> dict[str, Any]:
+    """The values of `--config FILE`; trust is never taken from a file."""
+    values = read_yaml(path)
+    if "trust" in values:
+        raise UsageError(
+            f"{path} sets trust, which no file can: leave it out, and give --trust yourself."
+        )
+    return values
+
+
+def _require_trust(path: str, values: dict[str, Any], parsed: Any, arguments: list[str]) -> None:
+    """Code that the file `path` names needs trust; names typed on the command line do not."""
+    typed = {word.partition("=")[2] or word for word in arguments} | set(arguments)
+    for option in ("env", "what"):
+        name = getattr(parsed, option, None)
+        if isinstance(name, str) and name == values.get(option) and name not in typed:
+            require_trust(path, env=name, trust=getattr(parsed, "trust", False))
 
 
 def load_command(name: str) -> "type[Command]":
@@ -123,8 +169,6 @@ def _help() -> str:
 def _summary(place: str) -> str:
     """First sentence of a command's docstring, read from its source: the overview imports no
     command."""
-    from dgmarl.trust import module_file
-
     module, _, attribute = place.partition(":")
     path = module_file(module)
     if path is None or path.suffix != ".py":
@@ -137,10 +181,8 @@ def _summary(place: str) -> str:
 
 
 def _describe(command: "type[Command]") -> str:
-    return (
-        f"{command.__doc__} Also: --config FILE.yaml reads options from a file, --save-config "
-        "FILE.yaml writes them."
-    )
+    about = " ".join((command.__doc__ or "").split())
+    return f"{about} Also: --config FILE.yaml reads options from a file, --save-config writes them."
 
 
 def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | None]:

@@ -8,22 +8,31 @@ import tyro
 from dgmarl.config.yaml import convert
 from dgmarl.errors import UsageError
 
+# So that a number of steps may be written 1e6.
+COUNT = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="INT",
+    instance_from_str=lambda texts: convert(texts[0], int, "the number"),
+    is_instance=lambda value: isinstance(value, int),
+    str_from_instance=lambda value: [str(value)],
+)
+INTEGERS = tyro.constructors.ConstructorRegistry()
+"""Reads every integer of a command line as `COUNT` does."""
+
+
+@INTEGERS.primitive_rule
+def _read_integer(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec | None:
+    return COUNT if info.type is int else None
+
+
 EnvId = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
 RunPath = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+Trust = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 Options = tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")]]
-Count = Annotated[
-    int,
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=lambda texts: convert(
-            texts[0], int, "the number"
-        ),  # so that 1e6 is a number of steps
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [str(value)],
-    ),
-]
+Count = Annotated[int, COUNT]
 
 
 class Command(Protocol):
@@ -56,5 +65,6 @@ def refuse_broken(env, name: str) -> None:
 def status(message: str):
     """A spinner on the terminal; silent elsewhere."""
     from rich.console import Console
+    from rich.text import Text
 
-    return Console(stderr=True).status(message)
+    return Console(stderr=True).status(Text(message))

@@ -16,7 +16,8 @@ from typing import Any
 
 import jax
 
-from dgmarl.config.presets import TrainConfig, resolve
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.files import write_atomic
 from dgmarl.report.charts import charts_data, charts_html
 from dgmarl.report.html import page, scripts

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from dgmarl import __version__
 from dgmarl.cli import EXIT_USAGE
-from dgmarl.cli.common import EnvId, Options
+from dgmarl.cli.common import EnvId, Options, Trust
 from dgmarl.config.yaml import parse_assignments
+from dgmarl.trust import remember
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,17 @@ class CheckEnv:
     """Seed of the random play."""
     set: Options = ()
     """An option of the environment; may be given several times."""
+    trust: Trust = False
+    """Execute an environment that a file given to --config names; one typed here always is."""
 
     def run(self) -> int:
         """Print the findings; exit code 2 if the contract is violated."""
         from dgmarl.envs.checker import check_env
         from dgmarl.envs.registry import make_env
+        from dgmarl.graphs.check_oracle import check_oracle
 
-        findings = check_env(make_env(self.env, **parse_assignments(self.set)), self.seed)
+        env = make_env(self.env, **parse_assignments(self.set))
+        findings = check_env(env, self.seed)
         violations = [finding for finding in findings if finding.kind == "violation"]
         for finding in findings:
             print(
@@ -80,6 +85,10 @@ class CheckEnv:
                 file=sys.stderr,
             )
             return EXIT_USAGE
+        # Only an environment that keeps the contract can be intervened on.
+        for finding in check_oracle(env, self.seed):
+            print(f"{finding.kind}: {finding.sentence}")
+        remember(env=self.env)
         print(
             f"{self.env}: the contract holds (shapes, dtypes, jit, vmap, determinism, finite "
             "values, masks, endings, horizon)."

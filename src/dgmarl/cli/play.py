@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from dgmarl.cli.common import Options, RunPath, counted, refuse_broken, status
+from dgmarl.cli.common import Options, RunPath, Trust, counted, refuse_broken, status
 from dgmarl.config.yaml import parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable, write_atomic
@@ -32,6 +32,9 @@ class Evaluate:
     do not publish it)."""
     json: bool = False
     """Print JSON."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
 
     def run(self) -> int:
         """Print one line per seed and the mean with its interval."""
@@ -43,7 +46,9 @@ class Evaluate:
         from dgmarl.report.statistics import mean_interval
         from dgmarl.runs.folder import RunFolder
 
-        returns = api.evaluate(self.run_folder, self.episodes, self.seed, self.which)
+        returns = api.evaluate(
+            self.run_folder, self.episodes, self.seed, self.which, trust=self.trust
+        )
         first, means = RunFolder(self.run_folder).config().seed, returns.mean(axis=1)
         overall = mean_interval(means)
         if self.json:
@@ -91,6 +96,9 @@ class Watch:
     `dgmarl[viz]`)."""
     set: Options = ()
     """An option of the environment; may be given several times."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
 
     def run(self) -> int:
         """Record, draw, write, and say where the page is."""
@@ -121,7 +129,10 @@ class Watch:
         key = jax.random.key(self.seed)
         if Path(self.what).is_dir():
             run = api.load(
-                self.what, self.trained_seed, "best" if self.policy == "best" else "last"
+                self.what,
+                self.trained_seed,
+                "best" if self.policy == "best" else "last",
+                trust=self.trust,
             )
             if self.policy != "random":
                 return (
@@ -151,6 +162,9 @@ class Graph:
     """Which seed of the run plays. Default: the first."""
     out: Path = Path("graph.html")
     """The page to write."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
 
     def run(self) -> int:
         """Record, compare, write, and say where the page is."""
@@ -162,8 +176,9 @@ class Graph:
         from dgmarl.report.graph_page import graph_page
 
         with status(f"playing {counted(self.episodes, 'episode')} of {self.run_folder}"):
-            write_atomic(
-                self.out, graph_page(self.run_folder, self.episodes, self.seed, self.trained_seed)
+            page = graph_page(
+                self.run_folder, self.episodes, self.seed, self.trained_seed, self.trust
             )
+            write_atomic(self.out, page)
         print(f"Open {self.out.absolute().as_uri()}")
         return 0

@@ -1,16 +1,58 @@
-"""`dgmarl train`."""
+"""`dgmarl train`. Its flags are the fields of the configuration of the chosen method."""
 
-import os
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from dgmarl.cli.common import Count, Folder, Options, counted, file_name, refuse_broken
-from dgmarl.config.yaml import build, dotted, parse_assignments
+from dgmarl.cli.common import (
+    INTEGERS,
+    Folder,
+    Options,
+    Trust,
+    counted,
+    file_name,
+    refuse_broken,
+)
+from dgmarl.cli.flags import flag_class, leaves, scan, spellings, switches_of
+from dgmarl.config.convert import upgrade
+from dgmarl.config.methods import find_method
+from dgmarl.config.resolve import merge_file
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.yaml import parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
+from dgmarl.trust import require_trust
+
+WITH_RESUME = {"resume", "keep-every", "quiet", "no-quiet", "trust"}
+"""The only flags that may accompany --resume, and itself."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Flags of `train` that are not fields of the configuration."""
+
+    preset: Literal["tuned", "paper", "fast"] = "tuned"
+    """Defaults of what is not set: the paper's; with what we found better for -dg; or those with
+    128 environments (PPO)."""
+    out: Folder = None
+    """The run folder to write; by default runs/ENV__METHOD."""
+    resume: Folder = None
+    """Continue this run folder to the identical result, with its own configuration."""
+    init_from: Folder = None
+    """Start from the policy and critic of another run's first seed."""
+    keep_every: int = 0
+    """Keep every K-th checkpoint for good; 0: only the latest two."""
+    set: Options = ()
+    """Another way to write a flag, such as learner.hidden=64; several times. Options of the
+    environment are env_options.noise=0, or --env-options.noise 0."""
+    trust: Trust = False
+    """Execute the environment and graph source that a folder or file names (--resume, --init-from,
+    --config), even if they were never trained or checked here."""
+    quiet: bool = False
+    """No progress display."""
 
 
 @dataclass(frozen=True)
@@ -18,50 +60,75 @@ class Train:
     """Train a method on an environment, all seeds side by side, into a run folder that can be
     resumed, watched and loaded."""
 
-    env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]] = ""
-    """Environment id, module:Class or file.py:Class (needed unless --resume or --config names
-    one)."""
-    method: str = "ippo-dg"
-    """ippo or mappo, then -local, -global or -dg; or iql, vdn, qmix, qplex."""
-    graph: str = "oracle"
-    """For -dg: learned, oracle, interventional[:H], self, complete, random:P, fixed:FILE or
-    file.py:Source."""
-    preset: Literal["tuned", "paper", "fast"] = "tuned"
-    """Numbers that you do not set: the paper's; with what we found better for -dg; or those with
-    128 environments (PPO)."""
-    seeds: Count = 5
-    """How many seeds."""
-    seed: Count = 0
-    """The first seed."""
-    steps: Count = 1_000_000
-    """Environment steps per seed; may be written 1e6."""
-    out: Folder = None
-    """The run folder to write; by default runs/ENV__METHOD."""
-    set: Options = ()
-    """Any other field of the configuration, such as learner.hidden=64, n_envs=32 or
-    env_options.noise=0; several times."""
-    resume: Folder = None
-    """Continue this run folder to the identical result, with its own configuration."""
-    init_from: Folder = None
-    """Start from the policy and critic of another run's first seed."""
-    keep_every: int = 0
-    """Keep every K-th checkpoint for good; 0: only the latest two."""
-    deterministic: bool = False
-    """Bit-identical runs on a GPU too, at the price of slower reductions; a CPU always is."""
-    quiet: bool = False
-    """No progress display."""
-    base: tyro.conf.Suppress[dict[str, Any] | None] = None
-    """The configuration file, where one was given."""
+    options: TrainOptions
+    config: TrainConfig | None
+    """None: that of the folder to resume."""
 
     @classmethod
-    def from_values(cls, values: dict[str, Any]) -> "Train":
-        """From a configuration file: a run's config.yaml, or any part of one."""
-        own = {
-            name: values[name]
-            for name in ("env", "method", "graph", "seeds", "seed", "steps", "deterministic")
-            if name in values
+    def from_arguments(
+        cls,
+        arguments: list[str],
+        file: Mapping[str, Any] | None = None,
+        origin: str = "",
+        description: str = "",
+    ) -> "Train":
+        """Parse the command line; `file` holds the values of `--config`, read from `origin`."""
+        arguments, file = _environment_options(arguments), upgrade(file or {})
+        given = scan(arguments, ()).options
+        method = given.get("method") or file.get("method") or TrainConfig.method
+        find_method(str(method))
+        # Which flags take a value is the same for every environment; where the environment stands
+        # among the words, and with it the defaults, depends on that.
+        plain_flags = _flags(_default({}, "", str(method), {}))
+        words = scan(arguments, switches_of(leaves(plain_flags())))
+        env = words.positional[0] if words.positional else str(file.get("env", ""))
+        default = _default(file, env, str(method), words.options)
+        parsed: Any = tyro.cli(
+            _flags(default),
+            args=arguments,
+            registry=INTEGERS,
+            prog="dgmarl train",
+            description=description,
+        )
+        options = TrainOptions(**{f.name: getattr(parsed, f.name) for f in fields(TrainOptions)})
+        if options.keep_every < 0:
+            raise UsageError(
+                f"--keep-every is {options.keep_every}, but must be 0 (keep the latest two) or "
+                "more."
+            )
+        if options.resume is not None:
+            if file or words.positional or words.options.keys() - WITH_RESUME:
+                raise UsageError(
+                    "--resume continues a run with its own configuration: give no other option "
+                    "but --keep-every, --quiet and --trust."
+                )
+            return cls(options, None)
+        if not env:
+            raise UsageError(
+                "train needs an environment, for example `dgmarl train star-spread/5`, or "
+                "--resume RUN."
+            )
+        typed = {
+            name: value
+            for name, value in leaves(parsed).items()
+            if words.options.keys() & set(spellings(name))
+            if name != "method" and not hasattr(options, name)
         }
-        return replace(build(cls, own), base=values)
+        overrides = {**typed, **parse_assignments(options.set)}
+        _require_trust(origin, file, words.positional, overrides, options.trust)
+        return cls(options, _merge(file, env, str(method), overrides, options.preset))
+
+    def resolved(self) -> TrainConfig:
+        """What --save-config writes: the run's whole configuration, the same as its config.yaml."""
+        from dgmarl.runs.folder import RunFolder
+
+        if self.config is not None:
+            return self.config
+        assert self.options.resume is not None
+        config = RunFolder(self.options.resume).config()
+        origin = self.options.resume / "config.yaml"
+        require_trust(origin, env=config.env, graph=config.graph, trust=self.options.trust)
+        return config
 
     def run(self) -> int:
         """Train, showing progress; Ctrl-C stops at the next evaluation with a checkpoint."""
@@ -71,82 +138,90 @@ class Train:
         from dgmarl.track.terminal import TrainingDisplay
 
         use_all_cores()
-        config = self.resolved()
-        if config.deterministic:  # read when the first computation starts, which is below
-            os.environ["XLA_FLAGS"] = (
-                f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
-            )
-        out = self.resume or self.out or Path("runs") / f"{file_name(config.env)}__{config.method}"
+        options, config = self.options, self.resolved()
+        out = options.out or Path("runs") / f"{file_name(config.env)}__{config.method}"
+        out = options.resume or out
         refuse_unwritable(out / "config.yaml")
         if ":" in config.env:
             refuse_broken(make_env(config.env, **config.env_options), config.env)
         label = f"{config.env} {config.method}, {counted(config.seeds, 'seed')}"
-        with TrainingDisplay(label, config.steps, self.quiet) as display:
-            if self.resume:
-                result = api.resume(out, display, keep_every=self.keep_every)
+        with TrainingDisplay(label, config.steps, options.quiet) as display:
+            keep = options.keep_every
+            if options.resume:
+                result = api.resume(out, display, trust=options.trust, keep_every=keep)
             else:
-                params = api.load(self.init_from).params if self.init_from else None
-                result = api.train_config(config, out, params, display, keep_every=self.keep_every)
+                params = None
+                if options.init_from:
+                    params = api.load(options.init_from, trust=options.trust).params
+                result = api.train_config(config, out, params, display, keep_every=keep)
         return _summarise(result, out)
 
-    def _config(self):
-        from dgmarl.config.presets import MIXERS, resolve
 
-        if not self.env:
-            raise UsageError(
-                "train needs an environment, for example `dgmarl train star-spread/5`, or "
-                "--resume RUN."
-            )
-        given = {
-            name: getattr(self, name)
-            for name in ("graph", "seeds", "seed", "steps", "deterministic")
-        }
-        if not self.method.endswith("-dg") and self.graph != (self.base or {}).get(
-            "graph", "oracle"
-        ):
-            raise UsageError(
-                f"--graph is {self.graph}, but {self.method} uses no graph: leave it out, or "
-                "choose ippo-dg or mappo-dg."
-            )
-        from_file = dotted(self.base or {}, leave_out=("env", "method", *given))
-        before = (self.base or {}).get("method", self.method)
-        if before != self.method:
-            # What the file's own method implied does not hold for another one; another learner has
-            # other fields altogether.
-            same_learner = (before in MIXERS) == (self.method in MIXERS)
-            void = (
-                ("learner.credit", "learner.critic", "learner.mixer")
-                if same_learner
-                else ("learner.",)
-            )
-            from_file = {
-                name: value for name, value in from_file.items() if not name.startswith(void)
-            }
-        return resolve(
-            self.env,
-            self.method,
-            {**from_file, **parse_assignments(self.set)},
-            self.preset,
-            **given,
+def _default(
+    file: Mapping[str, Any], env: str, method: str, given: Mapping[str, str]
+) -> TrainConfig:
+    """The configuration that the flags change: file and preset, and what they depend on."""
+    counts = {name: given[name] for name in ("steps",) if name in given}
+    return _merge(file, env, method, counts, given.get("preset", TrainOptions.preset))
+
+
+def _merge(
+    file: Mapping[str, Any], env: str, method: str, overrides: Mapping[str, Any], preset: Any
+) -> TrainConfig:
+    rest = dict(overrides)
+    for name in ("env", "method"):
+        if name in rest:
+            raise UsageError(f"--set {name}=... is not possible: give ENV or --method instead.")
+    if "graph" in rest and not find_method(method).uses_graph:
+        raise UsageError(
+            f"--graph is {rest['graph']}, but {method} uses no graph: leave it out, or choose "
+            "ippo-dg or mappo-dg."
         )
+    graph = rest.pop("graph", file.get("graph", TrainConfig.graph))
+    return merge_file(file, env, method, rest, preset, graph=graph)
 
-    def resolved(self):
-        """What --save-config writes: the run's whole configuration, the same as its config.yaml."""
-        from dgmarl.runs.folder import RunFolder
 
-        if self.keep_every < 0:
-            raise UsageError(
-                f"--keep-every is {self.keep_every}, but must be 0 (keep the latest two) or more."
-            )
-        if self.resume is None:
-            return self._config()
-        given = replace(self, resume=None, keep_every=0, quiet=False)
-        if given != Train():
-            raise UsageError(
-                "--resume continues a run with its own configuration: give no other option but "
-                "--keep-every and --quiet."
-            )
-        return RunFolder(self.resume).config()
+def _flags(default: TrainConfig) -> type:
+    """The class that tyro parses: ENV, then `TrainOptions`, then the fields of the
+    configuration."""
+    config = flag_class(default, leave_out=("env", "env_options", "format"))
+    options = flag_class(TrainOptions())
+    about = tyro.conf.arg(
+        metavar="ENV",
+        help="Environment id, module:Class or file.py:Class (needed unless --resume or --config "
+        "names one).",
+    )
+    env = ("env", tyro.conf.Positional[Annotated[str, about]], default.env)
+    parts = [(f.name, f.type, f.default) for cls in (config, options) for f in fields(cls)]
+    return make_dataclass("Train", [env, *parts], frozen=True)
+
+
+def _environment_options(arguments: list[str]) -> list[str]:
+    """`--env-options.noise 0` as `--set env_options.noise=0`: only the environment knows which
+    options it has."""
+    changed, rest = [], iter(arguments)
+    for word in rest:
+        prefix, dot, option = word.replace("env_options", "env-options", 1).partition(".")
+        if prefix != "--env-options" or not dot:
+            changed.append(word)
+            continue
+        name, equals, value = option.partition("=")
+        value = value if equals else next(rest, "")
+        changed += ["--set", f"env_options.{name.replace('-', '_')}={value}"]
+    return changed
+
+
+def _require_trust(
+    origin: str,
+    file: Mapping[str, Any],
+    positional: list[str],
+    overrides: Mapping[str, Any],
+    trust: bool,
+) -> None:
+    """Code that the file names needs trust; names typed on the command line do not."""
+    env = "" if positional else str(file.get("env", ""))
+    graph = "" if "graph" in overrides else str(file.get("graph", ""))
+    require_trust(origin, env=env, graph=graph, trust=trust)
 
 
 def _summarise(result, out: Path) -> int:

@@ -5,15 +5,15 @@ sentence.
 written to YAML and read back is the identical object. YAML is read with the safe loader: a file can
 hold values, never code."""
 
+import copy
 import dataclasses
-import difflib
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from dgmarl.errors import UsageError
+from dgmarl.errors import UsageError, suggest
 from dgmarl.files import write_atomic
 
 Config = TypeVar("Config")
@@ -29,7 +29,10 @@ def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Conf
         raise UsageError(
             f"{where or cls.__name__} is {values!r}, but must be a mapping of fields to values."
         )
-    hints = typing.get_type_hints(cls) | getattr(cls, "field_types", lambda values: {})(values)
+    chosen = getattr(cls, "field_types", lambda values: {})(values)
+    # The default of the class may be of another type than the one that the values choose.
+    values = {**dict.fromkeys(chosen, {}), **values}
+    hints = typing.get_type_hints(cls) | chosen
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
     for name in values:
         if name not in fields:
@@ -63,18 +66,24 @@ def plain(config: Any) -> Any:
 def override(config: Config, values: Mapping[str, Any]) -> Config:
     """A copy with some fields changed; a dotted name such as `learner.gamma` reaches into nested
     configurations."""
-    nested = plain(config)
+    return build(type(config), nested(values, plain(config)))
+
+
+def nested(values: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Dotted names as nested values, the inverse of `dotted`, on top of `base`."""
+    tree = copy.deepcopy(dict(base or {}))
     for name, value in values.items():
         *parents, last = name.split(".")
-        target = nested
+        target = tree
         for parent in parents:
-            if not isinstance(target.get(parent), dict):
+            if not isinstance(target.setdefault(parent, {}), dict):
                 raise UsageError(
-                    f"{name} cannot be set: {parent} has no fields of its own; {suggest(parent, target)}"
+                    f"{name} cannot be set: {parent} has no fields of its own; "
+                    f"{suggest(parent, target)}"
                 )
             target = target[parent]
         target[last] = value
-    return build(type(config), nested)
+    return tree
 
 
 def dotted(
@@ -159,18 +168,6 @@ def convert(value: Any, hint: Any, name: str) -> Any:
         {bool: "true or false", str: "text"}.get(hint, getattr(hint, "__name__", str(hint))),
         name,
     )
-
-
-def suggest(given: str, allowed: Iterable[Any]) -> str:
-    """The end of a sentence: what is allowed, and `did you mean ...?` if something is close."""
-    names = [str(name) for name in allowed]
-    return f"allowed are {', '.join(names)}{did_you_mean(given, names)}"
-
-
-def did_you_mean(given: str, names: Iterable[str]) -> str:
-    """The very end of a sentence: the nearest name, or a full stop."""
-    close = difflib.get_close_matches(given, list(names), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else "."
 
 
 def _one_of(value: Any, allowed: tuple[Any, ...], name: str) -> Any:

@@ -59,8 +59,8 @@ def graph_gpomdp(
     """The same with only the rewards that j could have influenced (equation grad_graph, summed over
     the targets i).
 
-        g_j = mean over trajectories of  sum_t score_j[t] * sum_i sum_{k >= t + T_ji} gamma^k *
-        r^i_k
+        g_j = mean over trajectories of
+              sum_t score_j[t] * sum_i sum_{k >= t + T_ji} gamma^k * r^i_k
 
     graph: A[., t, j, i], Boolean, row = source, column = target. T_ji is the reward lag: 0 for j =
       i, else one more than the

@@ -8,13 +8,14 @@ is that look-up; the rest is bookkeeping."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from dgmarl.config.parts import AdvantageForm
 from dgmarl.credit.gae import (
     discounted_sums,
     require_floats,
@@ -33,8 +34,6 @@ from dgmarl.graphs.reach import (
     require_weights,
     scan_lags,
 )
-
-Form = Literal["td", "return"]
 
 
 class Steps(NamedTuple):
@@ -57,8 +56,8 @@ def graph_gae(
     gamma: float | Float[Arrays, ""],
     lambda_: float | Float[Arrays, ""],
     *,
-    weighted: bool = True,
-    form: Form = "td",
+    unreached_weight: float | Float[Arrays, ""] = 0.0,
+    advantage_form: AdvantageForm = "td",
     pair_baseline: Float[Arrays, "T *B N N"] | None = None,
     reward_graph: Bool[Arrays, "... N N"] | None = None,
     cross_weight: float | Float[Arrays, "..."] = 1.0,
@@ -73,10 +72,11 @@ def graph_gae(
     ordinary GAE of agent i, R^i = GAE^i + V^i its lambda-return, and c the credit of the pair
     (nothing from M on if i is never reached):
 
-        form "td", Algorithm 1:  c[t, j, i] = (gamma*lambda)^(M-t) * GAE^i[M] form "return":
-        c[t, j, i] = gamma^(M-t) * R^i[M]   for i != j,      GAE^j[t]   for i = j
-        weighted:                c <- lambda * c + (1 - lambda) * (the same with M = t) Adv[t, j] =
-          c[t, j, j] + sum over i != j of cross_weight * (c[t, j, i] - pair_baseline[t, j, i])
+        form "td", Algorithm 1:  c[t, j, i] = (gamma*lambda)^(M-t) * GAE^i[M]
+        form "return":           c[t, j, i] = gamma^(M-t) * R^i[M]  for i != j,  GAE^j[t]  for i = j
+        with u = unreached_weight:  c <- (1 - u) * c + u * (the same with M = t)
+        Adv[t, j] = c[t, j, j]
+                    + sum over i != j of cross_weight * (c[t, j, i] - pair_baseline[t, j, i])
 
     The "td" form drops credit that a critic with a view wider than agent i's own state has already
     booked before M; the "return" form does not, and needs a baseline to keep its variance down.
@@ -88,7 +88,7 @@ def graph_gae(
     bootstrap: not terminated.  continues: not (terminated or truncated); cuts both GAE and paths.
       Steps after a
       `continues = False` may be padding: nothing in them reaches back past that step.
-    weighted: unreached agents keep the weight 1 - lambda (the paper's default) instead of 0.
+    unreached_weight: weight of agents that have not been reached; the paper's runs: 1 - lambda.
     pair_baseline: expectation of c[t, j, i] given what j saw before acting at t; "return" form
       only.
     reward_graph: B[k, i] = k's action moves i's reward at once. The TD error of i at t counts from
@@ -107,17 +107,17 @@ def graph_gae(
 
     >>> chain = jnp.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]], bool)
     >>> reward, zero, on = jnp.zeros((2, 3)).at[1, 2].set(1.0), jnp.zeros((2, 3)), jnp.ones(2, bool)
-    >>> graph_gae(reward, zero, zero, jnp.stack([chain] * 2), on, on, 1.0, 1.0, weighted=False)
+    >>> graph_gae(reward, zero, zero, jnp.stack([chain] * 2), on, on, 1.0, 1.0)
     Array([[1., 1., 1.],
            [0., 1., 1.]], dtype=float32)
     """
     reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
     graph = _require_agents(require_graph(graph), reward, "graph")
     bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
-    require_fractions(gamma=gamma, lambda_=lambda_)
-    _check_options(form, pair_baseline, reward_graph, cross_weight, graph)
+    require_fractions(gamma=gamma, lambda_=lambda_, unreached_weight=unreached_weight)
+    _check_options(advantage_form, pair_baseline, reward_graph, cross_weight, graph)
     options = {
-        "form": form,
+        "form": advantage_form,
         "per_pair": per_pair,
         "max_degree": degree_bound(graph, method, max_degree),
     }
@@ -127,7 +127,7 @@ def graph_gae(
         graph,
         gamma,
         lambda_,
-        weighted,
+        unreached_weight,
         pair_baseline,
         reward_graph,
         cross_weight,
@@ -146,16 +146,16 @@ def soft_graph_gae(
     gamma: float | Float[Arrays, ""],
     lambda_: float | Float[Arrays, ""],
     *,
-    weighted: bool = True,
+    unreached_weight: float | Float[Arrays, ""] = 0.0,
     cross_weight: float | Float[Arrays, "..."] = 1.0,
     per_pair: bool = False,
 ) -> Float[Array, "T *B N"] | Float[Array, "T *B N N"]:
     """Algorithm 1 with soft edges: the TD error of i counts with the strongest path that has
     reached it, not with 0 or 1.
 
-        Adv[t0, j] = sum over i, t >= t0 of (gamma*lambda)^(t-t0) * w * delta^i_t w = S, or lambda *
-        S + 1 - lambda if weighted;  S = largest product of weights along a path from (t0, j) to (t,
-        i)
+        Adv[t0, j] = sum over i, t >= t0 of (gamma*lambda)^(t-t0) * w * delta^i_t
+        w = (1 - unreached_weight) * S + unreached_weight
+        S = largest product of weights along a path from (t0, j) to (t, i)
 
     weights: floats in [0, 1], row = source, column = target; every agent reaches itself with weight
       1. O(T^2 N^3); with weights 0 and 1 the same as `graph_gae`, whose other arguments it shares.
@@ -163,10 +163,10 @@ def soft_graph_gae(
     reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
     weights = _require_agents(require_weights(weights), reward, "weights")
     bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
-    require_fractions(gamma=gamma, lambda_=lambda_)
+    require_fractions(gamma=gamma, lambda_=lambda_, unreached_weight=unreached_weight)
     _check_cross_weight(cross_weight, weights)
     steps = Steps(reward, value, next_value, bootstrap, continues)
-    pairs = _soft_pairs(steps, weights, gamma, lambda_, cross_weight, weighted)
+    pairs = _soft_pairs(steps, weights, gamma, lambda_, cross_weight, unreached_weight)
     return pairs if per_pair else pairs.sum(-1)
 
 
@@ -184,7 +184,7 @@ def credited_rewards(
 
     The advantage is linear in the rewards, so these weights are its derivative; in the "td" form
     they are the weights of the TD errors too. options: those of `graph_gae` that bear on it
-    (weighted, form, reward_graph, cross_weight)."""
+    (unreached_weight, advantage_form, reward_graph, cross_weight)."""
     graph, ends = require_graph(graph), jnp.asarray(ends)
     if graph.ndim != 3:
         raise ValueError(f"graph must be one window [T, N, N], got {graph.shape}")
@@ -229,7 +229,7 @@ def _graph_gae(
     graph,
     gamma,
     lambda_,
-    weighted,
+    unreached_weight,
     baseline,
     reward_graph,
     cross_weight,
@@ -242,7 +242,7 @@ def _graph_gae(
     delta, computed, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
     own = computed if own is None else own
     table = own if form == "td" else own + steps.value
-    unreached = jnp.where(weighted, 1 - lambda_, 0)
+    unreached = _rounded(unreached_weight, steps.reward.dtype)
 
     def finish(t, credit):
         def at_t(array):
@@ -272,13 +272,21 @@ def _graph_gae(
 
 
 @jax.jit
-def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, weighted):
+def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, unreached_weight):
     delta, own, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
     edges = jnp.maximum(weights, jnp.eye(weights.shape[-1], dtype=weights.dtype)).astype(
         delta.dtype
     )
     credit = path_sums(delta, edges, edges, steps.continues, gamma * lambda_, max_product)
-    return _pair_summands(credit, own, own, jnp.where(weighted, 1 - lambda_, 0), None, cross_weight)
+    return _pair_summands(
+        credit, own, own, _rounded(unreached_weight, own.dtype), None, cross_weight
+    )
+
+
+def _rounded(unreached_weight, dtype):
+    """The weight as the complement of that of reached agents: 0.05 becomes 1 - lambda exactly as
+    the paper's runs compute it."""
+    return 1 - jnp.asarray(1 - unreached_weight, dtype)
 
 
 def _plain_credit(steps, gamma, lambda_):
@@ -355,10 +363,10 @@ def _check_options(
     form: str, pair_baseline: Any, reward_graph: Any, cross_weight: Any, graph: Array
 ) -> None:
     if form not in ("td", "return"):
-        raise ValueError(f"form must be 'td' or 'return', got {form!r}")
+        raise ValueError(f"advantage_form must be 'td' or 'return', got {form!r}")
     if pair_baseline is not None and form != "return":
         raise ValueError(
-            "pair_baseline belongs to form='return'; the 'td' form has its baseline in the TD "
+            "pair_baseline belongs to advantage_form='return'; the 'td' form has its baseline in the TD "
             "errors"
         )
     if pair_baseline is not None and jnp.shape(pair_baseline) != graph.shape:
@@ -379,6 +387,6 @@ def _check_options(
         )
     if form == "return" and len(shape) == graph.ndim:
         raise ValueError(
-            "form='return' needs a reward_graph that is constant in time: its credit starts once "
+            "advantage_form='return' needs a reward_graph that is constant in time: its credit starts once "
             "and does not stop"
         )

@@ -12,6 +12,8 @@ from jaxtyping import Array, Bool, Float
 from dgmarl.graphs.reach import Arrays
 
 _FIRST_COUNT = 1e-4
+TINY = 1e-12
+"""Least mean square, so that rewards that have all been 0 stay 0."""
 
 
 class RunningStatistics(NamedTuple):
@@ -102,3 +104,14 @@ def standardise(
     Array([[-1.,  1.]], dtype=float32)
     """
     return (jnp.asarray(values) - statistics.mean) / jnp.sqrt(statistics.variance)
+
+
+def scale(statistics: RunningStatistics, values: Float[Arrays, "*B N"]) -> Float[Array, "*B N"]:
+    """values / sqrt(mean of squares): scaled, not shifted; zero stays zero.
+
+    >>> seen = update_statistics(initial_statistics(), jnp.array([[1.0, 7.0]]))
+    >>> scale(seen, jnp.array([[0.0, 10.0]])).round(2)
+    Array([[0., 2.]], dtype=float32)
+    """
+    mean_square = statistics.variance + statistics.mean**2
+    return jnp.asarray(values) / jnp.sqrt(jnp.maximum(mean_square, TINY))

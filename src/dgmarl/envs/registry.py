@@ -7,13 +7,16 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
-from dgmarl.config.yaml import did_you_mean, override
+from dgmarl.config.yaml import override
 from dgmarl.device import keep_loops_on_gpu
 from dgmarl.envs.base import Environment
-from dgmarl.errors import UsageError
+from dgmarl.errors import UsageError, did_you_mean
+from dgmarl.trust import is_code, require_trust
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,17 @@ class Family:
     """Ids that the contract test runs and the table shows."""
 
 
-def make_env(env_id: str, **options: Any) -> Environment:
+def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environment:
     """The environment with this id. `options` change fields of its configuration, for example
-    `noise=0`."""
+    `noise=0`.
+
+    trust: execute `module:Class` or `file.py:Class`. False, for an id that was read from a file:
+      only what this user has trained or checked before."""
     family, slash, rest = env_id.partition("/")
     if slash and family in FAMILIES:
         return FAMILIES[family].make(rest, options)
     if ":" in env_id:
+        require_trust("The caller", env=env_id, trust=trust)
         return _custom(env_id, options)
     names = [example for entry in FAMILIES.values() for example in entry.examples]
     ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class or file.py:Class"
@@ -82,10 +89,17 @@ def _make_matrix(text: str, options: dict[str, Any]) -> Environment:
 
 
 def _custom(env_id: str, options: dict[str, Any]) -> Environment:
-    """`module:Class` or `file.py:Class`; the class is called with the options."""
+    """`module:Class` or `file.py:Class`; the class is called with the options.
+
+    Only subclasses of Environment are called: `os:system` with an option `command` is a call
+    too."""
     found = load_object(env_id, "environment")
+    if not (isinstance(found, type) and issubclass(found, Environment)):
+        raise UsageError(
+            f"{env_id!r} is not an environment: name a subclass of dgmarl.Environment."
+        )
     try:
-        env = found(**options)
+        return found(**options)
     except UsageError:
         raise
     except Exception as error:
@@ -93,37 +107,20 @@ def _custom(env_id: str, options: dict[str, Any]) -> Environment:
         raise UsageError(
             f"{env_id!r} could not be made: {call} raised {_sentence(error)}."
         ) from error
-    if not isinstance(env, Environment):
-        raise UsageError(
-            f"{env_id!r} is a {type(env).__name__}, but must be a subclass of dgmarl.Environment."
-        )
-    return env
-
-
-def located(text: str) -> str:
-    """`file.py:name`, `fixed:file` or `smaclite/file.yaml` with an absolute path, so that a run
-    resumes from anywhere; other texts as they are."""
-    family, _, scenario = text.partition("/")
-    if family == "smaclite" and scenario.endswith((".yaml", ".yml")):
-        return f"smaclite/{Path(scenario).resolve()}"
-    place, _, name = text.rpartition(":")
-    if place == "fixed":
-        return f"fixed:{Path(name).resolve()}"
-    return (
-        f"{Path(place).resolve()}:{name}"
-        if place.endswith(".py") and Path(place).is_file()
-        else text
-    )
 
 
 def load_object(text: str, what: str) -> Any:
-    """What `module:name` or `file.py:name` names; a UsageError that speaks of `what` if it cannot
-    be had."""
+    """Import what `module:name` or `file.py:name` names; a UsageError that speaks of `what` if it
+    cannot be had.
+
+    The only place that imports code named by a user. A name that comes from a file must have passed
+    `dgmarl.trust.require_trust` before."""
+    if not is_code(text):
+        raise UsageError(f"{text!r} names no {what}: write module:Class or file.py:Class.")
     place, _, name = text.rpartition(":")
     if os.getcwd() not in sys.path:
-        sys.path.append(
-            os.getcwd()
-        )  # a module beside the user is found too; installed ones come first
+        # A module in the working directory is found too; installed ones come first.
+        sys.path.append(os.getcwd())
     try:
         module = (
             _load_file(Path(place), text)
@@ -135,21 +132,29 @@ def load_object(text: str, what: str) -> Any:
     except Exception as error:
         raise UsageError(f"{text!r}: importing {place} failed with {_sentence(error)}.") from error
     if not hasattr(module, name):
-        raise UsageError(
-            f"{text!r}: {place} has no {name}; name a class or function that makes the {what}."
-        )
+        raise UsageError(f"{text!r}: {place} has no {name}; name the class of the {what}.")
     return getattr(module, name)
+
+
+class _UncachedLoader(SourceFileLoader):
+    """Compiles the source that was hashed: a `__pycache__` beside it may hold other code."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
 
 
 def _load_file(path: Path, text: str) -> Any:
     if not path.is_file():
         raise UsageError(f"{text!r}: there is no file {path}; check the path.")
-    spec = importlib.util.spec_from_file_location(f"dgmarl_user_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    name = f"dgmarl_user_{path.stem}"
+    loader = _UncachedLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if spec is None:
         raise UsageError(f"{text!r}: {path} cannot be loaded as Python; check the file.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and NamedTuples look their module up by name
-    spec.loader.exec_module(module)
+    sys.modules[name] = module  # dataclasses and NamedTuples look their module up by name
+    loader.exec_module(module)
     return module
 
 

@@ -3,9 +3,8 @@ otherwise.
 
 From one state s, with one random key w and the actions a^{-j} of the others held fixed,
 
-    A[j, i] = 1  iff  local_state_i(step(w, s, (b, a^{-j})))  is not the same for all actions b that
-    j may take, B[j, i] = 1  iff  reward_i(step(w, s, (b, a^{-j})))       is not the same for all of
-    them.
+    A[j, i] = 1  iff  local_state_i(step(w, s, (b, a^{-j})))  differs between actions b of j,
+    B[j, i] = 1  iff  reward_i(step(w, s, (b, a^{-j})))       differs between actions b of j.
 
 Row j = source, column i = target, self-loops on in both. The same key for every b means that chance
 alone makes no edge. As all actions of j are compared, row j does not depend on the action j took;
@@ -29,6 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
+from dgmarl.graphs.sources import GivenSource, Graphs
 from dgmarl.rollout import Batch
 
 TOLERANCE = 1e-6
@@ -208,59 +208,32 @@ def intervene_batch(
     return jax.tree.map(lambda leaf: leaf.reshape(length, n_envs, n_agents, n_agents), graphs)
 
 
-class InterventionalSource:
-    """Graphs from the environment's own simulator, without domain knowledge: `--graph
-    interventional[:H]`."""
+class InterventionalSource(GivenSource):
+    """Graphs from the environment's own simulator: `--graph interventional[:H][:rewards]`."""
 
     needs: frozenset[str] = frozenset({"states", "keys"})
 
-    def __init__(
-        self,
-        horizon: int = 1,
-        alternatives: int | None = None,
-        tolerance: float = TOLERANCE,
-        chunk: int | None = None,
-        env: Environment | None = None,
-    ):
-        """The options are those of `intervene_batch`; the environment may also come with `init`."""
+    def __init__(self, horizon: int = 1, rewards: bool = False, env: Environment | None = None):
+        """horizon: steps to look ahead. rewards: also give the reward graph B."""
         if horizon < 1:
             raise UsageError(
                 f"interventional:{horizon} looks no step ahead: choose 1 or more steps, for "
                 "example interventional:2."
             )
-        self.horizon, self.alternatives, self.tolerance, self.chunk = (
-            horizon,
-            alternatives,
-            tolerance,
-            chunk,
-        )
-        self.env = env
+        self.horizon, self.rewards, self.env = horizon, rewards, env
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
-        """Nothing to learn, so no state; the environment is kept, to be asked."""
+        """No state; the environment is kept for the interventions."""
         self.env = env
 
-    def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Bool[Array, "T B N N"]:
-        """The action graph A of every step."""
+    def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graphs:
+        """The action graph A of every step, and with `rewards` the reward graph B."""
         if self.env is None:
             raise ValueError(
                 "infer asks the environment, which init hands over: call init(key, env) first"
             )
-        return intervene_batch(
-            self.env,
-            batch,
-            horizon=self.horizon,
-            alternatives=self.alternatives,
-            sample_key=None if self.alternatives is None else key,
-            tolerance=self.tolerance,
-            chunk=self.chunk,
-        ).action_graph
-
-    def update(
-        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[Any, dict[str, Array]]:
-        """Nothing to learn."""
-        return graph_state, {}
+        found = intervene_batch(self.env, batch, horizon=self.horizon)
+        return Graphs(found.action_graph, found.reward_graph if self.rewards else None)
 
 
 def _choices(

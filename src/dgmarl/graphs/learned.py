@@ -4,7 +4,7 @@ models).
 If j's action can be told better from what became of i than from j's own state alone, then j
 influences i:
 
-    A[j, i] = 1   iff   H(q_psi(a^j | z^i, z'^i, z^j)) / H(q_phi(a^j | z^j))  <  c            row j = source, column i = target
+    A[j, i] = 1   iff   H(q_psi(a^j | z^i, z'^i, z^j)) / H(q_phi(a^j | z^j))  <  c
 
 H is the entropy of a model's guess, z an agent's encoded state, z' the next one. The encoder is
 trained to tell an agent's own action from z and z' (q_varphi), so that z keeps what one's own
@@ -12,14 +12,14 @@ actions change. Four networks, shared by all agents; in each iteration the graph
 and the models learn from the batch afterwards."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.config.parts import GraphModelConfig
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
@@ -29,63 +29,6 @@ from dgmarl.rollout import Batch
 
 FLOATS_AT_ONCE = 2**24
 """How many numbers of one hidden layer of the pair model are held at a time: 64 MiB, per seed."""
-
-
-@dataclass(frozen=True)
-class GraphModelConfig:
-    """Numbers of the learned graph; the defaults are those of the paper's foraging runs."""
-
-    threshold: float = 0.9
-    """c: an edge needs an entropy ratio below it; 0: self-loops only."""
-    keep: float = 1.0
-    """Share of the pairs that may have an edge, rounded up to whole pairs: where more are below the
-    threshold, those with the least ratios."""
-    keep_of: Literal["state", "agent"] = "state"
-    """Among which pairs: those of one state, or those of one source agent in all states of a
-    batch."""
-    sees: Literal["observation", "local_state"] = "observation"
-    """What the models take for an agent's state. Observations show other agents too, which makes
-    denser graphs."""
-    encoder: bool = True
-    """Learn an encoding of that state, instead of using it as it is."""
-    encoding: int = 64
-    """Size of the encoding."""
-    multi_head: bool = False
-    """One last layer per source agent in the pair model."""
-    learning_rate: float = 5e-4
-    """Step size of Adam for all models."""
-    gradient_steps: int = 1
-    """Updates per iteration."""
-    pair_fraction: float = 1.0
-    """Share of the pairs that each update looks at, drawn anew."""
-    replay: int = 1
-    """How many recent batches the models learn from; the newest comes first, the others at
-    random."""
-    mask_unavailable: bool = False
-    """Leave actions that an agent cannot take out of the guesses."""
-    condition_on_action: bool = False
-    """Tell the pair model the target's own action too, as in the paper's objective (its code does
-    not)."""
-    warm_up: int = 0
-    """Iterations before the first edge between different agents."""
-    transpose: bool = False
-    """Swap source and target, as the paper's code does by mistake."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that cannot be meant."""
-        for name in ("encoding", "gradient_steps", "replay"):
-            self._require(getattr(self, name) >= 1, name, "at least 1")
-        self._require(self.threshold >= 0, "threshold", "0 or more")
-        self._require(0 < self.keep <= 1, "keep", "above 0 and at most 1")
-        self._require(self.warm_up >= 0, "warm_up", "0 or more")
-        self._require(0 < self.pair_fraction <= 1, "pair_fraction", "above 0 and at most 1")
-        self._require(self.learning_rate > 0, "learning_rate", "above 0")
-
-    def _require(self, holds: bool, name: str, allowed: str) -> None:
-        if not holds:
-            raise UsageError(
-                f"graph_model.{name} is {getattr(self, name):g}, but must be {allowed}."
-            )
 
 
 class Examples(NamedTuple):
@@ -104,10 +47,7 @@ class LearnedState(NamedTuple):
     params: dict[str, Any]
     """`pair` (q_psi), `predictor` (q_phi), and, with an encoder, `encoder` and `reverse`
     (q_varphi)."""
-    optimiser: dict[str, Any]
-    recent: Examples | None
-    """The last batches, a ring [replay, R, ...]; None if only the newest is used."""
-    n_updates: Int[Array, ""]
+    opt_state: dict[str, Any]
 
 
 class Guesses(NamedTuple):
@@ -122,9 +62,9 @@ class LearnedSource:
 
     learns = True
 
-    def __init__(self, config: GraphModelConfig, env: Environment, rows: int):
-        """rows: steps per batch, over all environments."""
-        self.config, self.rows = config, rows
+    def __init__(self, config: GraphModelConfig, env: Environment, threshold: Any):
+        """threshold: that of the configuration, or an array where it varies between runs."""
+        self.config, self.threshold = config, threshold
         self.needs = frozenset({"local"}) if config.sees == "local_state" else frozenset[str]()
         if self.needs and not env.offers("local_state"):
             raise UsageError(
@@ -139,51 +79,29 @@ class LearnedSource:
     def init(self, key: PRNGKeyArray, env: Environment) -> LearnedState:
         """Fresh models."""
         spec, size = env.spec, self._state_size(env)
-        examples = Examples(
-            now=jnp.zeros((self.rows, spec.n_agents, size)),
-            next=jnp.zeros((self.rows, spec.n_agents, size)),
-            action=jnp.zeros((self.rows, spec.n_agents), jnp.int32),
-            action_mask=jnp.ones((self.rows, spec.n_agents, spec.n_actions), bool),
-            valid=jnp.zeros(self.rows, bool),
+        example = Examples(
+            now=jnp.zeros((1, spec.n_agents, size)),
+            next=jnp.zeros((1, spec.n_agents, size)),
+            action=jnp.zeros((1, spec.n_agents), jnp.int32),
+            action_mask=jnp.ones((1, spec.n_agents, spec.n_actions), bool),
+            valid=jnp.zeros(1, bool),
         )
-        params = self._init_params(key, examples)
-        optimiser = {name: self.optimiser.init(part) for name, part in self._groups(params).items()}
-        ring = None
-        if self.config.replay > 1:
-            ring = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.config.replay), examples)
-        return LearnedState(params, optimiser, ring, jnp.int32(0))
+        params = self._init_params(key, example)
+        groups = self._groups(params).items()
+        return LearnedState(params, {name: self.optimiser.init(part) for name, part in groups})
 
     def infer(
         self, graph_state: LearnedState, batch: Batch, key: PRNGKeyArray
     ) -> Bool[Array, "T B N N"]:
         """An edge where the entropy ratio is below the threshold."""
-        ratio = self.ratios(graph_state.params, batch)
-        edges = (ratio < self.config.threshold) & (graph_state.n_updates >= self.config.warm_up)
-        if self.config.keep < 1:
-            edges &= ratio <= self._highest_kept(ratio, batch.valid)
-        return add_self_loops(edges)
-
-    def _highest_kept(
-        self, ratio: Float[Array, "T B N N"], valid: Bool[Array, "T B"]
-    ) -> Float[Array, "..."]:
-        """The ratio below which the share `keep` of the pairs lies: a threshold for each state, or
-        for each source agent."""
-        is_pair = valid[..., None, None] & ~jnp.eye(ratio.shape[-1], dtype=bool)
-        among = (-2, -1) if self.config.keep_of == "state" else (0, 1, 3)
-        return jnp.nanquantile(
-            jnp.where(is_pair, ratio, jnp.nan),
-            self.config.keep,
-            axis=among,
-            keepdims=True,
-            method="lower",
-        )
+        return add_self_loops(self.ratios(graph_state.params, batch) < self.threshold)
 
     def ratios(self, params: dict[str, Any], batch: Batch) -> Float[Array, "T B N N"]:
         """The entropy of the pair model's guess of j's action as a share of the action predictor's,
         at [j, i].
 
-        The diagonal means nothing: self-loops are on anyway. An agent with a single action to take
-        has a ratio of 1 where the models know that (`mask_unavailable`): there is nothing to tell.
+        The diagonal has no meaning: self-loops are always on. An agent with a single available
+        action has a ratio of 1, that is no edge at a threshold below 1.
         """
         examples = self.examples(batch)
         z = self._encode(params, examples.now)
@@ -197,41 +115,24 @@ class LearnedSource:
             params["pair"], z, self._encode(params, examples.next), examples, others
         ).entropy
         ratio = jnp.take_along_axis(entropy / (alone[..., None] + 1e-8), place[None], axis=-1)
-        if self.config.mask_unavailable:
-            ratio = jnp.where(examples.action_mask.sum(axis=-1)[..., None] > 1, ratio, 1)
-        ratio = ratio.reshape(*batch.reward.shape, -1)
-        return jnp.swapaxes(ratio, -1, -2) if self.config.transpose else ratio
+        ratio = jnp.where(examples.action_mask.sum(axis=-1)[..., None] > 1, ratio, 1)
+        return ratio.reshape(*batch.reward.shape, -1)
 
     def update(
         self, graph_state: LearnedState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[LearnedState, dict[str, Array]]:
-        """Gradient steps of all models on the newest batch, or on recent ones."""
-        newest, count, config = self.examples(batch), graph_state.n_updates, self.config
-        recent = graph_state.recent
-        if recent is not None:
-            recent = jax.tree.map(
-                lambda ring, new: ring.at[count % config.replay].set(new), recent, newest
-            )
+        """Gradient steps of all models on the newest batch."""
+        examples = self.examples(batch)
 
-        def step(
-            carry: tuple[dict, dict], inputs: tuple[Array, PRNGKeyArray]
-        ) -> tuple[tuple[dict, dict], dict[str, Array]]:
-            number, key = inputs
-            draw_key, pair_key = jax.random.split(key)
-            examples = newest
-            if recent is not None:
-                drawn = jax.random.randint(draw_key, (), 0, jnp.minimum(count + 1, config.replay))
-                examples = jax.tree.map(
-                    lambda ring: ring[jnp.where(number == 0, count % config.replay, drawn)], recent
-                )
+        def step(carry: tuple[dict, dict], key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
+            _, pair_key = jax.random.split(key)
             return self._step(*carry, examples, pair_key)
 
-        inputs = (jnp.arange(config.gradient_steps), jax.random.split(key, config.gradient_steps))
-        (params, optimiser), metrics = jax.lax.scan(
-            step, (graph_state.params, graph_state.optimiser), inputs
-        )
+        start = (graph_state.params, graph_state.opt_state)
+        keys = jax.random.split(key, self.config.gradient_steps)
+        (params, opt_state), metrics = jax.lax.scan(step, start, keys)
         metrics = {f"graph_{name}": values.mean() for name, values in metrics.items()}
-        return LearnedState(params, optimiser, recent, count + 1), metrics
+        return LearnedState(params, opt_state), metrics
 
     def examples(self, batch: Batch) -> Examples:
         """The steps of a batch as rows."""
@@ -246,7 +147,7 @@ class LearnedSource:
     def _step(
         self,
         params: dict[str, Any],
-        optimiser: dict[str, Any],
+        opt_state: dict[str, Any],
         examples: Examples,
         key: PRNGKeyArray,
     ) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, Array]]:
@@ -257,11 +158,11 @@ class LearnedSource:
             groups = self._groups(params)
             if name in groups:
                 gradient, found = jax.grad(loss, has_aux=True)(groups[name], params, examples, key)
-                change, moments = self.optimiser.update(gradient, optimiser[name], groups[name])
-                params = {**params, **optax.apply_updates(groups[name], change)}  # pyright: ignore[reportGeneralTypeIssues]
-                optimiser = {**optimiser, name: moments}
+                updates, new_state = self.optimiser.update(gradient, opt_state[name], groups[name])
+                updated: Any = optax.apply_updates(groups[name], updates)
+                params, opt_state = {**params, **updated}, {**opt_state, name: new_state}
                 metrics.update(found)
-        return (params, optimiser), metrics
+        return (params, opt_state), metrics
 
     def _encoding_loss(
         self, group: dict[str, Any], params: Any, examples: Examples, key: PRNGKeyArray
@@ -349,9 +250,7 @@ class LearnedSource:
         return self.encoder.apply(params["encoder"], states) if self.config.encoder else states  # pyright: ignore[reportReturnType]
 
     def _logits(self, logits: Any, action_mask: Bool[Array, "..."]) -> Float[Array, "... A"]:
-        return (
-            jnp.where(action_mask, logits, UNAVAILABLE) if self.config.mask_unavailable else logits
-        )
+        return jnp.where(action_mask, logits, UNAVAILABLE)
 
     def _groups(self, params: dict[str, Any]) -> dict[str, Any]:
         """The parameters of each optimiser."""
@@ -395,21 +294,16 @@ def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:
     return others, jnp.clip(columns - (columns > rows), 0, n_agents - 2)
 
 
-def in_chunks(function: Callable[[Any], Any], rows: Any, at_once: int) -> Any:
-    """function(rows), computed `at_once` rows at a time; gradients compute each chunk anew instead
-    of keeping it."""
-    n_rows = jax.tree.leaves(rows)[0].shape[0]
-    if n_rows <= at_once:
+def in_chunks(function: Callable[[Any], Any], rows: Any, chunk: int) -> Any:
+    """function(rows), `chunk` rows at a time; gradients recompute each chunk."""
+    if jax.tree.leaves(rows)[0].shape[0] <= chunk:
         return function(rows)
-    n_chunks = -(-n_rows // at_once)
-    padding = n_chunks * at_once - n_rows
 
-    def cut(leaf: Array) -> Array:
-        padded = jnp.pad(leaf, [(0, padding)] + [(0, 0)] * (leaf.ndim - 1))
-        return padded.reshape(n_chunks, at_once, *leaf.shape[1:])
+    def one_row(row: Any) -> Any:
+        result = function(jax.tree.map(lambda leaf: leaf[None], row))
+        return jax.tree.map(lambda leaf: leaf[0], result)
 
-    chunks = jax.lax.map(jax.checkpoint(function), jax.tree.map(cut, rows))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_rows], chunks)
+    return jax.lax.map(jax.checkpoint(one_row), rows, batch_size=chunk)
 
 
 def _cross_entropy(logits: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:

@@ -9,8 +9,9 @@ no path passes from t to t + 1.
 Everything rests on one backward recursion for the lag after which a path from (t, j) first meets a
 condition on i,
 
-    lag[t, j, i] = 0                                           if now[t, j, i]
-                 = 1 + min over k with A[t, j, k] of lag[t+1, k, i]      otherwise (never, past an episode end),
+    lag[t, j, i] = 0                                                    if now[t, j, i]
+                 = 1 + min over k with A[t, j, k] of lag[t+1, k, i]     otherwise
+                   (never, past an episode end),
 
 where `now` is A itself for meeting times and the reward graph for reward lags. It costs O(T N^3),
 or O(T N E) with neighbour lists."""
@@ -55,8 +56,8 @@ def meeting_times(
     reaches i.
 
         L[t, j, i] = 0                                               if A[t, j, i] or j = i
-                   = 1 + min over k with A[t, j, k] of L[t+1, k, i]  otherwise; NEVER past an
-                   episode end
+                   = 1 + min over k with A[t, j, k] of L[t+1, k, i]  otherwise
+                     (NEVER past an episode end)
 
     The TD error of i at step t + L is the first that a^j_t can have moved; from then on all of them
     are, because agents reach themselves. `reward_lags` turns L into the paper's T_ji.

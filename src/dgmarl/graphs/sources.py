@@ -1,46 +1,56 @@
-"""Where dependence graphs come from. One interface: `init`, `infer` before the update, `update`
+"""Where dependence graphs come from. One contract: `init`, `infer` before the update, `update`
 after it.
 
-    source.needs                                what the rollout must record: "oracle", "states", "keys", "local"
-    source.init(key, env)            -> gstate  a pytree, part of the checkpoint
-    source.infer(gstate, batch, key) -> bool[T, B, N, N], row = source, column = target, self-loops on
-    source.update(gstate, batch, key) -> gstate, metrics
+    source.needs                            what the rollout must record (rollout.RECORDABLE)
+    source.init(key, env)                   -> graph_state, a pytree, part of the checkpoint
+    source.infer(graph_state, batch, key)   -> graph [T, B, N, N], row = source, column = target
+    source.update(graph_state, batch, key)  -> graph_state, metrics
 
-A user's own source is any object with these four; `--graph file.py:Source` calls it without
-arguments."""
+A graph is Boolean, or floats in [0, 1] (soft edges); `Graphs` adds a reward graph. A user's own
+source is any class with these four members: `--graph file.py:Source` makes it without arguments,
+and `register_source` gives it a name.
+"""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.varying import Varying
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
-from dgmarl.graphs.interventional import InterventionalSource
-from dgmarl.graphs.learned import GraphModelConfig, LearnedSource
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import RECORDABLE, Batch
 
-Graph = Bool[Array, "T B N N"]
-NAMES = "learned, self, complete, oracle, interventional, interventional:H, random:P, fixed:FILE or file.py:Source"
+Graph = Bool[Array, "T B N N"] | Float[Array, "T B N N"]
+MEMBERS = ("needs", "init", "infer", "update")
+
+
+class Graphs(NamedTuple):
+    """Who can influence whom at each step."""
+
+    edges: Graph
+    """A: whose action can reach whose next local state; self-loops on."""
+    reward_edges: Bool[Array, "T B N N"] | None = None
+    """B: whose action moves whose reward immediately; None: only the agent's own."""
 
 
 class GraphSource(Protocol):
-    """What a source of dependence graphs offers."""
+    """A source of dependence graphs."""
 
     needs: frozenset[str]
-    """What the rollout must record for `infer` and `update` beyond the ordinary batch."""
+    """What the rollout must record beyond the ordinary batch."""
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Any:
         """The state of the source at the start of training."""
         ...
 
-    def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
+    def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph | Graphs:
         """The graph of every step of the batch."""
         ...
 
@@ -51,17 +61,33 @@ class GraphSource(Protocol):
         ...
 
 
-class FixedSource:
-    """The same graph at every step, by name or as a matrix; nothing to learn."""
+class GivenSource:
+    """Base of sources that have no state and learn nothing."""
 
     needs: frozenset[str] = frozenset()
 
+    def init(self, key: PRNGKeyArray, env: Environment) -> Any:
+        """No state."""
+        return None
+
+    def update(
+        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]:
+        """Nothing to learn."""
+        return graph_state, {}
+
+
+class FixedSource(GivenSource):
+    """The same matrix at every step."""
+
     def __init__(self, matrix: Callable[[int], np.ndarray]):
+        """matrix: from the number of agents."""
         self.matrix = matrix
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Bool[Array, "N N"]:
-        """The matrix itself: it is part of the run, so it is part of its checkpoint."""
-        matrix, n_agents = check_graph(self.matrix(env.spec.n_agents)), env.spec.n_agents
+        """The matrix is part of the run, hence of its checkpoint."""
+        n_agents = env.spec.n_agents
+        matrix = check_graph(self.matrix(n_agents))
         if matrix.shape != (n_agents, n_agents):
             raise UsageError(
                 f"The fixed graph is {matrix.shape}, but {env.spec.name} has {n_agents} agents: "
@@ -73,48 +99,28 @@ class FixedSource:
         """The matrix, for every step."""
         return jnp.broadcast_to(graph_state, (*batch.reward.shape, batch.reward.shape[-1]))
 
-    def update(
-        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[Any, dict[str, Array]]:
-        """Nothing to learn."""
-        return graph_state, {}
 
-
-class RandomSource:
+class RandomSource(GivenSource):
     """Every ordered pair of different agents has an edge with probability p, anew at each step."""
-
-    needs: frozenset[str] = frozenset()
 
     def __init__(self, probability: float):
         if not 0 <= probability <= 1:
-            raise UsageError(
-                f"random:{probability:g} is not a probability: choose a number from 0 to 1, for "
-                "example random:0.3."
-            )
+            raise _not_a_probability(f"{probability:g}")
         self.probability = probability
-
-    def init(self, key: PRNGKeyArray, env: Environment) -> None:
-        """Nothing to remember."""
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
         """Fresh edges for every step."""
         shape = (*batch.reward.shape, batch.reward.shape[-1])
         return add_self_loops(jax.random.bernoulli(key, self.probability, shape))
 
-    def update(
-        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[Any, dict[str, Array]]:
-        """Nothing to learn."""
-        return graph_state, {}
 
-
-class OracleSource:
+class OracleSource(GivenSource):
     """The graph that the environment itself knows."""
 
     needs: frozenset[str] = frozenset({"oracle"})
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
-        """Nothing to remember, but the environment must know its graph."""
+        """The environment must offer its graph."""
         if not env.offers("oracle_graph"):
             raise UsageError(
                 f"{env.spec.name} offers no oracle graph: define oracle_graph, or choose --graph "
@@ -125,31 +131,79 @@ class OracleSource:
         """What was recorded at each step."""
         return batch.extras["oracle"]
 
-    def update(
-        self, graph_state: Any, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[Any, dict[str, Array]]:
-        """Nothing to learn."""
-        return graph_state, {}
+
+Factory = Callable[[str, TrainConfig, Environment, Varying], GraphSource]
+"""From the text after the colon, the configuration, the environment and the varying numbers."""
+SOURCES: dict[str, tuple[Factory, str]] = {}
+"""By name: the factory, and how the argument is written."""
 
 
-def self_source() -> FixedSource:
-    """Nobody influences anybody else."""
-    return FixedSource(lambda n: np.eye(n, dtype=bool))
+def register_source(name: str, factory: Factory, argument: str = "") -> None:
+    """Add a source under the name that `--graph` takes; `argument` shows what follows the name."""
+    if name in SOURCES:
+        raise UsageError(f"The graph source {name} exists already: choose another name.")
+    SOURCES[name] = (factory, argument)
 
 
-def complete_source() -> FixedSource:
-    """Everybody influences everybody."""
-    return FixedSource(lambda n: np.ones((n, n), bool))
+def source_names() -> str:
+    """All that `--graph` takes, for messages."""
+    names = [name + argument for name, (_, argument) in SOURCES.items()]
+    return f"{', '.join(names)} or file.py:Source"
+
+
+def make_source(
+    text: str, config: TrainConfig, env: Environment, varying: Varying | None = None
+) -> GraphSource:
+    """The source with this name on the command line."""
+    name, colon, argument = text.partition(":")
+    if name in SOURCES:
+        factory, allowed = SOURCES[name]
+        if argument and not allowed:
+            raise UsageError(f"--graph is {text!r}, but {name} has no argument: write {name}.")
+        return factory(argument, config, env, varying or Varying.of(config))
+    if colon and name:
+        return _custom_source(text)
+    raise UsageError(f"--graph is {text!r}, but must be {source_names()}.")
+
+
+def as_graphs(found: Graph | Graphs) -> Graphs:
+    """What a source inferred, as one record."""
+    return found if isinstance(found, Graphs) else Graphs(found)
+
+
+def _custom_source(text: str) -> GraphSource:
+    """A user's own source: its members are checked before anything is called."""
+    cls = load_object(text, "graph source")
+    missing = [name for name in MEMBERS if not hasattr(cls, name)]
+    if not isinstance(cls, type) or missing:
+        lacks = f"lacks {', '.join(missing)}" if missing else "is not a class"
+        raise UsageError(
+            f"--graph {text} is not a graph source, it {lacks}: see "
+            "dgmarl.graphs.sources.GraphSource."
+        )
+    try:
+        source = cls()
+    except TypeError as error:
+        raise UsageError(
+            f"--graph {text}: the source cannot be made without arguments ({error})."
+        ) from error
+    if not set(source.needs) <= set(RECORDABLE):
+        raise UsageError(
+            f"--graph {text}: the source needs {sorted(source.needs)}, but allowed are "
+            f"{', '.join(RECORDABLE)}."
+        )
+    return source
 
 
 def fixed_source(path: str) -> FixedSource:
     """A matrix from a text file of 0s and 1s, or from a .npy file (never a pickle)."""
     try:
-        matrix = (
-            np.load(path, allow_pickle=False)
-            if path.endswith(".npy")
-            else np.loadtxt(path, ndmin=2)
-        )
+        if path.endswith(".npy"):
+            matrix = np.load(path, allow_pickle=False)
+        else:
+            # An open file: given a name, loadtxt would fetch URLs.
+            with open(path, encoding="utf-8") as file:
+                matrix = np.loadtxt(file, ndmin=2)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(
@@ -158,70 +212,45 @@ def fixed_source(path: str) -> FixedSource:
     return FixedSource(lambda n: matrix)
 
 
-def make_source(
-    text: str, env: Environment, rows: int = 1, model: GraphModelConfig | None = None
+def _random(argument: str, config: TrainConfig, env: Environment, varying: Varying) -> GraphSource:
+    try:
+        return RandomSource(float(argument))
+    except ValueError as error:
+        raise error if isinstance(error, UsageError) else _not_a_probability(argument) from None
+
+
+def _interventional(
+    argument: str, config: TrainConfig, env: Environment, varying: Varying
 ) -> GraphSource:
-    """A source by its name on the command line: one of `NAMES`.
+    from dgmarl.graphs.interventional import InterventionalSource
 
-    rows: steps per batch over all environments, and model: its numbers, both for the learned source
-      only."""
-    simple: dict[str, Callable[[], GraphSource]] = {
-        "learned": lambda: LearnedSource(model or GraphModelConfig(), env, rows),
-        "self": self_source,
-        "complete": complete_source,
-        "oracle": OracleSource,
-        "interventional": lambda: InterventionalSource(env=env),
-    }
-    if text in simple:
-        return simple[text]()
-    kind, colon, rest = text.partition(":")
-    if kind == "interventional" and colon:
-        return InterventionalSource(_horizon(rest), env=env)
-    if kind == "random" and colon:
-        return RandomSource(_probability(rest))
-    if kind == "fixed" and colon:
-        return fixed_source(rest)
-    if colon and Path(kind).stem:
-        return _custom_source(text)
-    raise UsageError(f"--graph is {text!r}, but must be {NAMES}.")
-
-
-def _custom_source(text: str) -> GraphSource:
-    """A user's own source, which must have the four members and ask only for what a rollout can
-    record."""
-    try:
-        source = load_object(text, "graph source")()
-    except TypeError as error:
+    parts = [part for part in argument.split(":") if part]
+    rewards = "rewards" in parts
+    horizons = [part for part in parts if part != "rewards"]
+    if len(horizons) > 1 or any(not part.isdecimal() for part in horizons):
         raise UsageError(
-            f"--graph {text}: the source cannot be made without arguments ({error})."
-        ) from error
-    missing = [name for name in ("needs", "init", "infer", "update") if not hasattr(source, name)]
-    if missing:
-        raise UsageError(
-            f"--graph {text}: the source lacks {', '.join(missing)}; see "
-            "dgmarl.graphs.sources.GraphSource."
+            f"interventional:{argument} needs a number of steps, 1 or more, for example "
+            "interventional:2, interventional:rewards or interventional:2:rewards."
         )
-    if not set(source.needs) <= set(RECORDABLE):
-        raise UsageError(
-            f"--graph {text}: the source needs {sorted(source.needs)}, but allowed are {', '.join(RECORDABLE)}."
-        )
-    return source
+    return InterventionalSource(int(horizons[0]) if horizons else 1, rewards=rewards, env=env)
 
 
-def _probability(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(
-            f"random:{text} is not a probability: choose a number from 0 to 1, for example "
-            "random:0.3."
-        ) from None
+def _learned(argument: str, config: TrainConfig, env: Environment, varying: Varying) -> GraphSource:
+    from dgmarl.graphs.learned import LearnedSource
+
+    return LearnedSource(config.graph_model, env, varying.threshold)
 
 
-def _horizon(text: str) -> int:
-    if not text.isdecimal():
-        raise UsageError(
-            f"interventional:{text} needs a number of steps, 1 or more, for example "
-            "interventional:2."
-        )
-    return int(text)
+def _not_a_probability(text: str) -> UsageError:
+    return UsageError(
+        f"random:{text} is not a probability: choose a number from 0 to 1, for example random:0.3."
+    )
+
+
+register_source("learned", _learned)
+register_source("oracle", lambda *_: OracleSource())
+register_source("interventional", _interventional, "[:H][:rewards]")
+register_source("self", lambda *_: FixedSource(lambda n: np.eye(n, dtype=bool)))
+register_source("complete", lambda *_: FixedSource(lambda n: np.ones((n, n), bool)))
+register_source("random", _random, ":P")
+register_source("fixed", lambda path, *_: fixed_source(path), ":FILE")

@@ -1,35 +1,34 @@
-"""What the training loop asks of a learner, and what learners have in common."""
+"""The contract of learners, and what they have in common."""
 
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.credit.base import Credit, Values
 from dgmarl.envs.base import Observation
-from dgmarl.errors import UsageError
-from dgmarl.learners.replay import Replay
-from dgmarl.rollout import Act, HiddenState
+from dgmarl.rollout import Act, Batch, HiddenState
 
 
 class Learner(Protocol):
-    """Pure functions of a state whose `params` are what plays, and which can be given others:
-    `with_params`."""
+    """Pure functions of a state whose `params` hold the policy. A learner is made from the
+    configuration, the environment and the numbers that may vary: `Learner(config, env, varying)`.
+    """
+
+    needs: frozenset[str]
+    """What the rollout must record beyond the ordinary batch."""
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """The state before anything is learned."""
-        ...
-
-    def start_replay(self) -> Replay | None:
-        """Where to keep episodes that are learned from again; None for a learner that looks at a
-        batch once."""
+        """The state before training; has `params` and `with_params(params)`."""
         ...
 
     def init_hidden_state(self, *batch: int) -> HiddenState:
-        """What agents remember at the start of an episode."""
+        """The recurrent state at the start of an episode."""
         ...
 
     def behaviour(self, state: Any, step: Int[Array, ""], /) -> Act:
-        """How to play while learning, after so many environment steps."""
+        """Behaviour policy after `step` environment steps."""
         ...
 
     def act(
@@ -41,29 +40,32 @@ class Learner(Protocol):
         is_first: Bool[Array, "B"],
         greedy: bool = False,
     ) -> tuple[Array, Array, HiddenState]:
-        """How to play when it counts: actions, their log probabilities, and the memory after."""
+        """Evaluation policy: actions, their log probabilities and the next hidden state."""
         ...
 
-    def learn(
+    def values(self, state: Any, batch: Batch, /) -> Values | None:
+        """The critic's values, which the credit rule needs; None without a critic."""
+        ...
+
+    def update(
         self,
         state: Any,
-        experience: Any,
-        graph: Bool[Array, "T B N N"] | None,
+        batch: Batch,
+        credit: Credit,
         key: PRNGKeyArray,
+        active: Bool[Array, ""],
         /,
     ) -> tuple[Any, dict[str, Array]]:
-        """The state after one iteration's updates, and metrics. experience: the replay, or without
-        one the batch."""
+        """The state after one iteration's updates, and metrics. Unless `active`, the state must
+        come back as it was: the seed has had its steps."""
         ...
 
 
-def batched_index(values: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
-    """The entry of the action that was taken; a comparison and a sum are faster here than a
-    gather."""
-    return jnp.sum(values, axis=-1, where=action[..., None] == jnp.arange(values.shape[-1]))
+def batched_index(values: Float[Array, "*B A"], index: Int[Array, "*B"]) -> Float[Array, "*B"]:
+    """values[..., index]; a comparison and a sum are faster here than a gather."""
+    return jnp.sum(values, axis=-1, where=index[..., None] == jnp.arange(values.shape[-1]))
 
 
-def require(holds: bool, name: str, value: float, allowed: str) -> None:
-    """Refuse a number of a learner's configuration that cannot be meant."""
-    if not holds:
-        raise UsageError(f"learner.{name} is {value:g}, but must be {allowed}.")
+def where_active(active: Bool[Array, ""], new: Any, old: Any) -> Any:
+    """`new` if active, leaf by leaf, else `old`."""
+    return jax.tree.map(lambda new, old: jnp.where(active, new, old), new, old)

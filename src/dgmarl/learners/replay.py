@@ -8,16 +8,15 @@ actions in one byte, and observations in half precision where that loses nothing
 had its steps adds nothing, without a copy of the ring, which is larger than all the rest of the
 state together."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.config.parts import Precision
 from dgmarl.envs.base import EnvSpec
 from dgmarl.rollout import Batch
-
-Precision = Literal["float32", "float16"]
 
 
 class Episodes(NamedTuple):
@@ -65,24 +64,21 @@ def empty_replay(
     return Replay(episodes, jnp.int32(0))
 
 
-def add(replay: Replay, batch: Batch, where: Bool[Array, ""]) -> Replay:
+def add(
+    replay: Replay, batch: Batch, reward: Float[Array, "T B K"], where: Bool[Array, ""]
+) -> Replay:
     """The ring with the episodes of a batch, the oldest ones overwritten; as it was unless
     `where`."""
     ring = replay.episodes
     if batch.last_observation is None:
         raise ValueError("replay keeps whole episodes: collect the batch without resets")
-    observations = jax.tree.map(
-        lambda observations, last: jnp.concatenate([observations, last[None]]),
-        batch.observation,
-        batch.last_observation,
-    )
-    team = ring.reward.shape[-1] == 1
+    observations = batch.all_observations()
     new = Episodes(
         agents_view=observations.agents_view,
         action_mask=observations.action_mask,
         state=None if ring.state is None else observations.global_state,
         action=batch.action,
-        reward=batch.reward.sum(axis=-1, keepdims=True) if team else batch.reward,
+        reward=reward,
         length=batch.valid.sum(axis=0),
         terminated=batch.terminated.any(axis=0),
     )

@@ -4,19 +4,18 @@ One module each, for shared parameters or one set per agent.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from dgmarl.config.parts import CriticKind
 from dgmarl.envs.base import EnvSpec, Observation
 from dgmarl.nets.layers import GRU, Linear
 
 UNAVAILABLE = -1e10
-
-CriticKind = Literal["agent", "own-state", "central", "central-heads"]
 
 
 class Actor(nn.Module):

@@ -6,17 +6,17 @@ makes decentralised play possible (IGM): the joint action with the highest mixed
 the agents' own highest values."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from dgmarl.config.parts import MixerKind
 from dgmarl.envs.base import EnvSpec
 from dgmarl.nets.layers import Linear
 
-MixerKind = Literal["none", "vdn", "qmix", "qplex"]
 _POSITIVE = 1e-10
 """Added to weights that must not vanish, as in the published code."""
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dgmarl.config.presets import Preset, TrainConfig, resolve
+from dgmarl.config.presets import Preset
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 
 SEEDS = 10
@@ -33,6 +35,8 @@ SIZES = ("n5", "n10", "n20", "n50")
 """Star-Spread with this many agents."""
 BACKBONES = ("ippo", "mappo")
 VALUE_BASED = ("iql", "vdn", "qmix", "qplex")
+UNREACHED = 0.05
+"""Weight of unreached agents' TD errors in the paper's runs, 1 - lambda."""
 RANDOM = tuple(f"random:{p}" for p in (0.1, 0.3, 0.5, 0.7, 0.9))
 
 
@@ -184,7 +188,7 @@ def _weights(weighted: bool, beta: float) -> tuple[str, dict[str, Any]]:
     agents' rewards, as part of a file name and as overrides."""
     return (
         f"weighted={'on' if weighted else 'off'}-cross_weight={beta}",
-        {"learner.weighted": weighted, "learner.cross_weight": beta},
+        {"credit.unreached_weight": UNREACHED if weighted else 0.0, "credit.cross_weight": beta},
     )
 
 
@@ -198,7 +202,7 @@ def _credit_ablations() -> list[Ablation]:
         ]
     plain_weights = [_weights(False, beta) for beta in (1.0, 0.3)]
     for name, changes in (
-        ("form=return", {"learner.form": "return"}),
+        ("form=return", {"credit.advantage_form": "return"}),
         ("normalise_advantage=on", {"learner.normalise_advantage": True}),
     ):
         found += [
@@ -268,7 +272,7 @@ def _credit_ablation_runs() -> list[Run]:
 def _model_ablation_runs() -> list[Run]:
     """Effect of single options on the graph and on early learning, in short runs; and, longer,
     whether two agents that never earn alone learn to meet when the other's reward counts less."""
-    apart = [Ablation("learned", "cross_weight=0.3", {"learner.cross_weight": 0.3})]
+    apart = [Ablation("learned", "cross_weight=0.3", {"credit.cross_weight": 0.3})]
     options: dict[str, Any] = {"seeds": 3, "preset": "tuned"}
     return [
         *_ablated("lbf-models", "10x10-2p-3f-coop", apart, 2_000_000, **options),

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import jax
 from rich.console import Console
 
-from dgmarl.config.yaml import suggest
 from dgmarl.device import use_all_cores
-from dgmarl.errors import UsageError
+from dgmarl.errors import UsageError, suggest
 from dgmarl.files import refuse_unwritable
 from dgmarl.paper.grids import GRIDS, Run
 from dgmarl.sweeps.display import SweepDisplay

@@ -57,11 +57,15 @@ class Compared(NamedTuple):
 
 
 def graph_page(
-    folder: Path, n_episodes: int = 3, seed: int = 0, trained_seed: int | None = None
+    folder: Path,
+    n_episodes: int = 3,
+    seed: int = 0,
+    trained_seed: int | None = None,
+    trust: bool = False,
 ) -> str:
     """One self-contained HTML page about the graph of a run folder; `seed` plays, `trained_seed`
-    says which policy does."""
-    run = api.load(folder, trained_seed)
+    says which policy does. trust: see `dgmarl.load`."""
+    run = api.load(folder, trained_seed, trust=trust)
     compared = record_graphs(run, jax.random.key(seed), n_episodes)
     notes = _notes(run, compared)
     charts: list[dict[str, Any]] = []

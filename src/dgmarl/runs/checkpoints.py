@@ -9,9 +9,10 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
-import tempfile
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,8 @@ def _restore(path: Path, template: Any) -> Any:
         warnings.simplefilter("ignore")
         stored: dict[str, Any] = checkpointer.restore(path.absolute() / "state")
     wanted = {name: _raw_shape(leaf) for name, leaf in _paths(template) if not _empty(leaf)}
+    if stored.keys() != wanted.keys():
+        stored = _from_format_1(stored, wanted.keys())
     found = {name: np.shape(array) for name, array in stored.items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
@@ -105,11 +108,45 @@ def _restore(path: Path, template: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
+def _from_format_1(stored: dict[str, Any], wanted: Collection[str]) -> dict[str, Any]:
+    """Leaves of a checkpoint of format 1 under their present names, where they are still wanted."""
+    renamed = {}
+    for name, array in stored.items():
+        for old, new in FORMAT_1:
+            name = re.sub(old, new, name)
+        if name not in wanted:  # reward statistics belong to the learner or to the credit rule
+            name = name.replace("learner.statistics.", "credit_state.")
+        renamed[name] = array
+    dropped = ("removed.", "credit_state.")
+    return {k: v for k, v in renamed.items() if k in wanted or not k.startswith(dropped)}
+
+
+FORMAT_1 = (
+    (r"^graph\.n_updates$", "removed.n_updates"),
+    (r"^graph\.recent\..*", "removed.recent"),
+    (r"^learner\.cross\..*", "removed.cross"),
+    (r"^graph$", "graph_state"),
+    (r"^graph\.", "graph_state."),
+    (r"\.optimiser\.", ".opt_state."),
+    (r"^play\.", "rollout_state."),
+    (r"^rollout_state\.view\.obs$", "rollout_state.observation.agents_view"),
+    (r"^rollout_state\.view\.state$", "rollout_state.observation.global_state"),
+    (r"^rollout_state\.view\.avail$", "rollout_state.observation.action_mask"),
+    (r"^rollout_state\.view\.", "rollout_state.observation."),
+    (r"^rollout_state\.memory", "rollout_state.hidden_state"),
+    (r"^rollout_state\.starts$", "rollout_state.is_first"),
+    (r"^learner\.copied_at$", "learner.target_updated"),
+    (r"^replay\.", "learner.replay."),
+    (r"^learner\.replay\.episodes\.obs$", "learner.replay.episodes.agents_view"),
+    (r"^learner\.replay\.episodes\.avail$", "learner.replay.episodes.action_mask"),
+)
+"""Where the leaves of format 1 are now: pattern and replacement, applied in turn."""
+
+
 def _refuse_full_disk(folder: Path, n_bytes: int) -> None:
-    """Ask for the room first: Orbax meets a full disk in threads of its own, with pages of
-    tracebacks."""
-    with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(bytes(n_bytes + _OVERHEAD))
+    """Orbax meets a full disk in threads of its own, with pages of tracebacks: check before."""
+    if shutil.disk_usage(folder).free < n_bytes + _OVERHEAD:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _named_leaves(state: Any) -> dict[str, np.ndarray]:
@@ -151,11 +188,13 @@ def _empty(leaf: Any) -> bool:
 
 def _checksums(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below the folder, by relative path."""
+
+    def digest(path: Path) -> str:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
+    return {path.relative_to(folder).as_posix(): digest(path) for path in files}
 
 
 def _intact(folder: Path) -> bool:

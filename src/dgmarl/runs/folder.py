@@ -25,11 +25,13 @@ import jax
 import numpy as np
 
 from dgmarl import __version__
-from dgmarl.config.presets import FORMAT_VERSION, TrainConfig
+from dgmarl.config.convert import removed_options, upgrade
+from dgmarl.config.schema import FORMAT_VERSION, TrainConfig
 from dgmarl.config.yaml import build, read_yaml, write_yaml
 from dgmarl.errors import UsageError
 from dgmarl.files import append_line, unwritable, write_atomic
 from dgmarl.runs.checkpoints import indices, save_checkpoint
+from dgmarl.trust import remember
 
 
 class RunFolder:
@@ -51,6 +53,7 @@ class RunFolder:
             )
         save_checkpoint(self.checkpoints, 0, state)
         write_yaml(self.path / "config.yaml", config)
+        remember(env=config.env, graph=config.graph)
 
     def config(self) -> TrainConfig:
         """The configuration that the run was started with."""
@@ -59,14 +62,28 @@ class RunFolder:
                 f"{self.path} is not a run folder (it has no config.yaml): name the folder that "
                 "`dgmarl train` wrote."
             )
-        values = read_yaml(self.path / "config.yaml")
-        version = values.get("format", FORMAT_VERSION)
-        if isinstance(version, int) and version > FORMAT_VERSION:
+        return build(TrainConfig, self.values())
+
+    def values(self) -> dict[str, Any]:
+        """The configuration as plain values of the present format."""
+        try:
+            return upgrade(read_yaml(self.path / "config.yaml"))
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}") from None
+
+    def refuse_removed_options(self) -> None:
+        """A run whose training used an option that no longer exists cannot be resumed."""
+        used = removed_options(read_yaml(self.path / "config.yaml"))
+        if used:
             raise UsageError(
-                f"{self.path} has format {version}, newer than this dgmarl knows "
-                f"({FORMAT_VERSION}): update dgmarl."
+                f"{self.path} was trained with {', '.join(used)}, which no longer exists: it can "
+                "be evaluated and watched, but not resumed."
             )
-        return build(TrainConfig, values)
+
+    @property
+    def format(self) -> int:
+        """The format that the folder was written in."""
+        return int(read_yaml(self.path / "config.yaml").get("format", FORMAT_VERSION))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

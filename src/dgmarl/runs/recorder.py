@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmarl.config.presets import TrainConfig
+from dgmarl.config.schema import TrainConfig
 from dgmarl.errors import RunError
-from dgmarl.rollout import Evaluation
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder, host_facts
+from dgmarl.training import Advanced
 
 ROW_FIELDS = (
     "seed",
@@ -71,8 +71,11 @@ class Recorder:
         on_progress: Callable[[Progress], None] = lambda progress: None,
         checkpoint_seconds: float = 30.0,
         keep_every: int = 0,
+        resume: bool = False,
     ):
+        """resume: continue the run of the folder instead of beginning one."""
         self.config, self.folder, self.on_progress = config, folder, on_progress
+        self.resume = resume
         self.checkpoint_seconds, self.keep_every = checkpoint_seconds, keep_every
         self.steps: list[np.ndarray] = []
         self.returns: list[np.ndarray] = []
@@ -98,14 +101,20 @@ class Recorder:
         """The folder holds a run to go on with."""
         return self.folder is not None and (self.folder.path / "config.yaml").is_file()
 
-    def begin(self, state: Any) -> Any:
-        """Start a new run from `state`."""
+    def start(self, state: Any) -> Any:
+        """Begin a new run from `state`, or restore one: `state` is then its template."""
+        if self.resume:
+            return self._restore(state)
         if self.folder:
             self.folder.create(self.config, state)
         return state
 
-    def restore(self, state: Any) -> Any:
-        """Go on from the folder's newest whole checkpoint; `state` is its template."""
+    def is_new(self) -> bool:
+        """Nothing has been evaluated yet."""
+        return not self.steps
+
+    def _restore(self, state: Any) -> Any:
+        """Continue from the folder's newest whole checkpoint."""
         assert self.folder is not None
         self._n_saved, state = load_latest(self.folder.checkpoints, state)
         self.folder.rewind_metrics(self._n_saved)
@@ -145,8 +154,9 @@ class Recorder:
             not self.interrupted and bool(self.steps[-1].min() < self.config.steps)
         )
 
-    def record(self, state: Any, metrics: dict[str, Any], evaluation: Evaluation) -> None:
+    def record(self, advanced: Advanced) -> None:
         """Keep, write and show one evaluation of all seeds."""
+        state, metrics, evaluation = advanced
         step = np.asarray(state.step)  # waits for the device
         now = time.perf_counter()
         before = self.steps[-1] if self.steps else np.zeros_like(step)
@@ -198,8 +208,9 @@ class Recorder:
             float(self.steps[-1].sum() / max(self.timing["train_s"], 1e-9)) if self.steps else 0.0
         )
 
-    def result(self, state: Any) -> TrainResult:
-        """Everything as arrays."""
+    def finish(self, state: Any) -> TrainResult:
+        """Save, and give everything as arrays."""
+        self.save(state)
         unfinished = bool(self.steps[-1].min() < self.config.steps)
         timing = {**self.timing, "steps_per_s": self.speed, **host_facts()}
         names = (

@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 import jax
 
-from dgmarl.config.presets import TrainConfig
+from dgmarl.config.methods import find_method
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 from dgmarl.device import devices_for
 from dgmarl.envs.registry import make_env
+from dgmarl.runs.recorder import Recorder
+from dgmarl.sweeps.batched import train_all
 from dgmarl.sweeps.planned import PlannedRun
-from dgmarl.training import train
 
 TRIAL_EPISODES = 100
 """Enough for Q-learning to make updates."""
@@ -36,7 +38,7 @@ def estimate_seconds(runs: Iterable[PlannedRun]) -> float:
         if run.state == "done":
             continue
         config = run.config
-        learns_graph = config.method.endswith("-dg") and config.graph == "learned"
+        learns_graph = find_method(config.method).uses_graph and config.graph == "learned"
         kind = (_family(config.env), type(config.learner), learns_graph)
         if kind not in speeds:
             speeds[kind] = measure_speed(config)
@@ -60,7 +62,8 @@ def measure_speed(config: TrainConfig) -> Speed:
         config,
         {"seeds": seeds, "steps": steps, "evaluation.interval": steps, "evaluation.episodes": 1},
     )
-    timing = train(trial).timing
+    (result,) = train_all([Recorder(trial)])
+    timing = result.timing
     return Speed(timing["compile_s"], timing["steps_per_s"] * spec.n_agents)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dgmarl.config.presets import TrainConfig
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, plain
 from dgmarl.runs.folder import RunFolder
 from dgmarl.sweeps.batched import shape

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dgmarl.config.methods import find_method
 from dgmarl.config.yaml import plain
 from dgmarl.files import write_atomic
 from dgmarl.runs.folder import code_version
@@ -31,7 +32,7 @@ def published(result: TrainResult) -> dict[str, Any]:
     training metrics that tables and figures use."""
     config = result.config
     # Batched with graph credit, runs of local and global credit report the graph of self-loops.
-    without = ("graph_",) if config.learner.credit != "graph" else ()
+    without = ("graph_",) if not find_method(config.method).uses_graph else ()
     metrics = {
         name: _rounded(result.metrics[name], 3)
         for name in PUBLISHED_METRICS

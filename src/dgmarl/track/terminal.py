@@ -19,7 +19,7 @@ class TrainingDisplay:
         columns = (
             BarColumn(bar_width=12),
             TaskProgressColumn(),
-            TextColumn("{task.fields[facts]}"),
+            TextColumn("{task.fields[facts]}", markup=False),
             TimeRemainingColumn(),
         )
         self.bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
@@ -27,7 +27,8 @@ class TrainingDisplay:
 
     def __enter__(self) -> "TrainingDisplay":
         if not self.bar.disable:
-            self.bar.console.print(self.label)
+            # Names of environments are data, not markup.
+            self.bar.console.print(self.label, markup=False)
         self.bar.start()
         return self
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dgmarl.config.yaml import build, did_you_mean, read_yaml
-from dgmarl.errors import UsageError
+from dgmarl.config.yaml import build, read_yaml
+from dgmarl.errors import UsageError, did_you_mean
 
 from .terrain import SIZE, TERRAINS, walkable
 from .units import UNIT_TYPES, UnitType

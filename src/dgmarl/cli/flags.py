@@ -1,0 +1,104 @@
+"""Flags of the command line from the fields of a configuration: `--learner.hidden`, `--n-envs`.
+
+The classes made here have the fields, types and docstrings of a configuration and its values as
+defaults, but none of its checks: values are validated where the configuration is resolved."""
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+import typing
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+
+
+class Words(NamedTuple):
+    """A command line before its types are known."""
+
+    options: dict[str, str]
+    """Values by flag, without the leading dashes, words joined by hyphens."""
+    positional: list[str]
+
+
+def flag_class(config: Any, leave_out: Iterable[str] = ()) -> type:
+    """A dataclass for tyro with the fields of `config`, whose values are the defaults; nested
+    configurations become groups of flags."""
+    docs = _field_docs(type(config))
+    hints = typing.get_type_hints(type(config), include_extras=True)
+    fields = []
+    for field in dataclasses.fields(config):
+        if field.name in leave_out:
+            continue
+        value, name = getattr(config, field.name), field.name.rstrip("_")
+        argument = tyro.conf.arg(name=name, help=docs.get(field.name))
+        if dataclasses.is_dataclass(value):
+            nested = flag_class(value)
+            fields.append((field.name, Annotated[nested, argument], nested()))
+        else:
+            fields.append((field.name, Annotated[hints[field.name], argument], value))
+    made = dataclasses.make_dataclass(
+        type(config).__name__,
+        [(name, hint, dataclasses.field(default=value)) for name, hint, value in fields],
+        frozen=True,
+    )
+    made.__doc__ = type(config).__doc__
+    return made
+
+
+def leaves(parsed: Any, where: str = "") -> dict[str, Any]:
+    """Values by dotted name, `learner.hidden`, of what tyro made of a `flag_class`."""
+    found = {}
+    for field in dataclasses.fields(parsed):
+        value = getattr(parsed, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= leaves(value, f"{where}{field.name}.")
+        else:
+            found[f"{where}{field.name}"] = value
+    return found
+
+
+def spellings(name: str) -> tuple[str, str]:
+    """How tyro writes a dotted name as a flag, without the dashes, and how it negates it."""
+    *groups, last = (part.rstrip("_").replace("_", "-") for part in name.split("."))
+    return ".".join([*groups, last]), ".".join([*groups, f"no-{last}"])
+
+
+def scan(arguments: Iterable[str], switches: Iterable[str]) -> Words:
+    """Split a command line into flags with their values and positional words. `switches` are the
+    flags that take no value."""
+    words, takes_none = Words({}, []), {"h", "help", *switches}
+    rest = [*arguments]
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or word == "-":
+            words.positional.append(word)
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        if not equals and name not in takes_none and rest and not rest[0].startswith("--"):
+            value = rest.pop(0)
+        words.options[name] = value
+    return words
+
+
+def switches_of(values: Mapping[str, Any]) -> set[str]:
+    """The flags without a value among those of `leaves`."""
+    names = [name for name, value in values.items() if isinstance(value, bool)]
+    return {spelling for name in names for spelling in spellings(name)}
+
+
+def _field_docs(cls: type) -> dict[str, str]:
+    """The string below each field in the source of a class and its bases."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        body = tree.body if isinstance(tree, ast.ClassDef) else []
+        for field, below in pairwise(body):
+            if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+                continue
+            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                docs[field.target.id] = " ".join(str(below.value.value).split())
+    return docs

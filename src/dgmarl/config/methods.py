@@ -1,0 +1,153 @@
+"""The table of methods: one entry says all that the rest of the package needs to know of a method.
+
+Nothing else tests a method's name or the type of its configuration. A new method is one entry:
+
+    register_method(Method("ippo-mine", "IPPO with my rule", ..., rule="my_module:MyRule"))
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dgmarl.config.parts import CreditConfig, GraphCreditConfig, PPOConfig, QConfig
+from dgmarl.config.presets import (
+    Overrides,
+    Preset,
+    central_graph_preset,
+    graph_preset,
+    iql_preset,
+    ppo_preset,
+    q_preset,
+)
+from dgmarl.errors import UsageError, suggest
+
+SOLID, DASHED, DOTTED = "", "7 3", "2 2.5"
+LOCAL, TEAM, GRAPH = "#E69F00", "#0072B2", "#009E73"
+PPO_LEARNER, Q_LEARNER = "dgmarl.learners.ppo:PPO", "dgmarl.learners.q_learning:QLearner"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A learner with a credit rule, under the name a user gives."""
+
+    name: str
+    about: str
+    """One line for people."""
+    learner: str
+    """Class of the learner, module:Class; imported when the method is used."""
+    rule: str
+    """Class of the credit rule, module:Class."""
+    label: str
+    """In legends and tables; the graph source's name follows where there is one."""
+    colour: str
+    """The colour stands for the credit rule."""
+    dash: str = SOLID
+    """The dash of a line stands for the learner, as in SVG."""
+    learner_config: type = PPOConfig
+    credit_config: type = CreditConfig
+    allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Fields of the learner that make the method what it is, with the values it allows; the first
+    one is the default."""
+    preset: Callable[[str, Preset], Overrides] = lambda env, preset: {}
+    """Numbers for an environment and a preset."""
+    uses_graph: bool = False
+    """The rule takes a dependence graph, so `--graph` applies."""
+    whole_episodes: bool = False
+    """The learner replays whole episodes, so `rollout_length` must be 0."""
+
+    def implied(self) -> Overrides:
+        """The defaults of the fields that make the method what it is."""
+        return {f"learner.{name}": values[0] for name, values in self.allowed.items()}
+
+
+METHODS: dict[str, Method] = {}
+
+
+def register_method(method: Method) -> Method:
+    """Add a method; its name must be new."""
+    if method.name in METHODS:
+        raise UsageError(f"The method {method.name} exists already: choose another name.")
+    METHODS[method.name] = method
+    return method
+
+
+def find_method(name: str) -> Method:
+    """The entry of a method."""
+    if name not in METHODS:
+        raise UsageError(f"method is {name!r}, but {suggest(name, METHODS)}")
+    return METHODS[name]
+
+
+def method_of_label(label: str) -> tuple[Method | None, str]:
+    """The method that a result's name begins with, and the rest: `mappo-dg-random0.3` is MAPPO-DG
+    with the graph `random0.3`."""
+    names = [name for name in METHODS if f"{label}-".startswith(f"{name}-")]
+    name = max(names, key=len, default="")
+    return METHODS.get(name), label[len(name) :].removeprefix("-") if name else label
+
+
+_AGENT, _CENTRAL = ("agent", "own-state"), ("central", "central-heads")
+for _prefix, _label, _critics, _dash, _graph_preset in (
+    ("ippo", "IPPO", _AGENT, SOLID, graph_preset),
+    ("mappo", "MAPPO", _CENTRAL, DASHED, central_graph_preset),
+):
+    _common: dict[str, Any] = {"dash": _dash, "allowed": {"critic": _critics}}
+    register_method(
+        Method(
+            f"{_prefix}-local",
+            f"{_label}, each agent credited with its own reward",
+            PPO_LEARNER,
+            "dgmarl.credit.local:LocalRule",
+            f"{_label} local",
+            LOCAL,
+            preset=ppo_preset,
+            **_common,
+        )
+    )
+    register_method(
+        Method(
+            f"{_prefix}-global",
+            f"{_label}, everybody credited with the sum of all rewards",
+            PPO_LEARNER,
+            "dgmarl.credit.team:TeamRule",
+            f"{_label} global",
+            TEAM,
+            preset=ppo_preset,
+            **_common,
+        )
+    )
+    register_method(
+        Method(
+            f"{_prefix}-dg",
+            f"{_label}, credit along the dependence graph",
+            PPO_LEARNER,
+            "dgmarl.credit.graph:GraphRule",
+            f"{_label}-DG",
+            GRAPH,
+            credit_config=GraphCreditConfig,
+            preset=_graph_preset,
+            uses_graph=True,
+            **_common,
+        )
+    )
+for _name, _mixer, _colour, _about in (
+    ("iql", "none", "#A04000", "independent Q-learning from each agent's own reward"),
+    ("vdn", "vdn", "#447788", "Q-learning of the team reward with a sum of agents' values"),
+    ("qmix", "qmix", "#5B3FFF", "Q-learning of the team reward with a monotonic mixer"),
+    ("qplex", "qplex", "#FF5566", "Q-learning of the team reward with a duplex dueling mixer"),
+):
+    register_method(
+        Method(
+            _name,
+            _about,
+            Q_LEARNER,
+            "dgmarl.credit.local:LocalRule" if _name == "iql" else "dgmarl.credit.team:TeamRule",
+            _name.upper(),
+            _colour,
+            DOTTED,
+            learner_config=QConfig,
+            allowed={"mixer": (_mixer,)},
+            preset=iql_preset if _name == "iql" else q_preset,
+            whole_episodes=True,
+        )
+    )

@@ -1,0 +1,218 @@
+"""The parts of a run's configuration. Frozen, one docstring per field, ranges validated; no JAX."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dgmarl.errors import UsageError
+
+CriticKind = Literal["agent", "own-state", "central", "central-heads"]
+MixerKind = Literal["none", "vdn", "qmix", "qplex"]
+RewardScaling = Literal["none", "scale", "standardise"]
+AdvantageForm = Literal["td", "return"]
+Precision = Literal["float32", "float16"]
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Evaluation: raw team return of whole episodes, the same measure for every credit rule."""
+
+    interval: int = 50_000
+    """Environment steps between two evaluations, rounded up to whole iterations."""
+    episodes: int = 100
+    """Episodes per evaluation."""
+    greedy: bool = False
+    """Take the most likely action instead of sampling."""
+
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        _at_least(self, "evaluation", 1, "interval", "episodes")
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """IPPO and MAPPO. The defaults are those of the paper's foraging runs."""
+
+    critic: CriticKind = "agent"
+    """What the critic sees: own observation or own local state (IPPO); the global state with an
+    agent id, or with one head per agent (MAPPO)."""
+    network: Literal["fc", "gru"] = "fc"
+    """Hidden layer of the actor: fully connected or recurrent."""
+    hidden: int = 128
+    """Width of every hidden layer."""
+    share_parameters: bool = True
+    """One network for all agents, with an agent id as input, or one set of parameters per agent."""
+    learning_rate: float = 5e-4
+    """Adam's learning rate, for actor and critic."""
+    max_grad_norm: float = 10.0
+    """Gradient clipping by global norm, for actor and critic separately."""
+    epochs: int = 4
+    """Passes over each batch."""
+    minibatches: int = 1
+    """Minibatches per epoch, split by environment; 1: full batches."""
+    clip_eps: float = 0.2
+    """Clipping range of the probability ratio."""
+    entropy_coef: float = 0.001
+    """Weight of the entropy bonus."""
+    gamma: float = 0.99
+    """Discount factor."""
+    lambda_: float = 0.95
+    """Lambda of GAE."""
+    normalise_advantage: bool = False
+    """Normalise the advantages of a batch to mean 0 and standard deviation 1."""
+    mask_dead: bool = False
+    """Leave dead agents out of the losses; False: as in the paper's runs."""
+
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        _fraction(self, "learner", "gamma", "lambda_", "clip_eps")
+        _at_least(self, "learner", 1, "hidden", "epochs", "minibatches")
+        _above_zero(self, "learner", "learning_rate", "max_grad_norm")
+        _at_least(self, "learner", 0, "entropy_coef")
+
+
+@dataclass(frozen=True)
+class QConfig:
+    """IQL, VDN, QMIX and QPLEX. The defaults are EPyMARL's."""
+
+    mixer: MixerKind = "none"
+    """How agents' values become the learned value: none (IQL), sum (VDN), QMIX or QPLEX."""
+    network: Literal["fc", "gru"] = "fc"
+    """Hidden layer of an agent's network: fully connected or recurrent."""
+    hidden: int = 64
+    """Width of the agents' hidden layers."""
+    share_parameters: bool = True
+    """One network for all agents, with an agent id as input, or one set of parameters per agent."""
+    last_action: bool = False
+    """Add the agent's previous action to its observation."""
+    learning_rate: float = 5e-4
+    """Adam's learning rate."""
+    max_grad_norm: float = 10.0
+    """Gradient clipping by global norm, agents and mixer together."""
+    loss_weight: float = 1.0
+    """Factor of the mean squared error; pymarl2: 0.5. With Adam it only affects clipping."""
+    gamma: float = 0.99
+    """Discount factor."""
+    lambda_: float = 0.0
+    """Lambda of the TD(lambda) targets; 0: 1-step targets."""
+    batch_size: int = 32
+    """Episodes per gradient step."""
+    buffer_size: int = 5000
+    """Episodes in the replay buffer."""
+    buffer_precision: Precision = "float32"
+    """Precision of stored observations and states; float16 is exact for integers up to 2048."""
+    episodes_per_update: int = 1
+    """New episodes per gradient step; an iteration takes n_envs / episodes_per_update steps."""
+    tau: float = 0.0
+    """Polyak averaging of the target network at every gradient step; 0: copy it instead."""
+    target_update_interval: int = 200
+    """Interval between copies to the target network, if tau is 0."""
+    target_update_unit: Literal["updates", "episodes"] = "updates"
+    """What `target_update_interval` counts: gradient steps or episodes."""
+    epsilon_start: float = 1.0
+    """Exploration rate at the start."""
+    epsilon_end: float = 0.05
+    """Exploration rate at the end of the schedule."""
+    epsilon_steps: int = 50_000
+    """Environment steps of the linear schedule."""
+    evaluation_epsilon: float = 0.0
+    """Exploration rate in evaluations (unless `evaluation.greedy`) and in replays."""
+    standardise_padding: bool = False
+    """Reward statistics include the zeros after an episode's end, as in EPyMARL."""
+    mixer_embedding: int = 32
+    """Width of QMIX's mixing layer."""
+    mixer_hidden: int = 64
+    """Width of the mixers' hypernetworks."""
+    mixer_heads: int = 4
+    """Attention heads of QPLEX."""
+
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        _fraction(self, "learner", "gamma", "lambda_", "tau", "epsilon_start", "epsilon_end")
+        _fraction(self, "learner", "evaluation_epsilon")
+        _at_least(self, "learner", 1, "hidden", "batch_size", "episodes_per_update")
+        _at_least(self, "learner", 1, "mixer_embedding", "mixer_hidden", "mixer_heads")
+        _at_least(self, "learner", 1, "target_update_interval", "epsilon_steps")
+        _above_zero(self, "learner", "learning_rate", "max_grad_norm", "loss_weight")
+        allowed = f"at least learner.batch_size, which is {self.batch_size}"
+        _require(self.buffer_size >= self.batch_size, self, "learner", "buffer_size", allowed)
+
+
+@dataclass(frozen=True)
+class CreditConfig:
+    """Local and team credit."""
+
+    reward_scaling: RewardScaling = "none"
+    """none; scale: divide by the running root mean square over all agents, never shifted;
+    standardise: the paper's, which subtracts a mean and uses other statistics for each rule."""
+
+
+@dataclass(frozen=True)
+class GraphCreditConfig(CreditConfig):
+    """Credit along paths of the dependence graph (Algorithm 1)."""
+
+    unreached_weight: float = 0.0
+    """Weight of agents that have not been reached; the paper's runs: 1 - lambda = 0.05."""
+    cross_weight: float = 1.0
+    """Weight of other agents' rewards; 1: the paper's."""
+    advantage_form: AdvantageForm = "td"
+    """Credit for others: TD errors from the meeting time on (Algorithm 1), or returns from then on
+    minus the target's value."""
+
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        _fraction(self, "credit", "unreached_weight", "cross_weight")
+
+
+@dataclass(frozen=True)
+class GraphModelConfig:
+    """Reverse models of `--graph learned`. The defaults are those of the paper's foraging runs."""
+
+    threshold: float = 0.9
+    """c: an edge needs an entropy ratio below it; 0: self-loops only."""
+    sees: Literal["observation", "local_state"] = "observation"
+    """What the models take as an agent's state. Observations include other agents, which makes
+    denser graphs."""
+    encoder: bool = True
+    """Learn an encoding of that state instead of using it as it is."""
+    encoding: int = 64
+    """Size of the encoding."""
+    multi_head: bool = False
+    """One output layer per source agent in the pair model."""
+    learning_rate: float = 5e-4
+    """Adam's learning rate for all models."""
+    gradient_steps: int = 1
+    """Updates per iteration."""
+    pair_fraction: float = 1.0
+    """Fraction of the agent pairs that each update uses, drawn anew."""
+    condition_on_action: bool = False
+    """Condition the pair model on the target's own action, as in the paper's objective (its code
+    does not)."""
+
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        _at_least(self, "graph_model", 1, "encoding", "gradient_steps")
+        _at_least(self, "graph_model", 0, "threshold")
+        _above_zero(self, "graph_model", "learning_rate", "pair_fraction")
+        allowed = "above 0 and at most 1"
+        _require(self.pair_fraction <= 1, self, "graph_model", "pair_fraction", allowed)
+
+
+def _require(holds: bool, part: Any, section: str, name: str, allowed: str) -> None:
+    if not holds:
+        raise UsageError(f"{section}.{name} is {getattr(part, name):g}, but must be {allowed}.")
+
+
+def _at_least(part: Any, section: str, lowest: int, *names: str) -> None:
+    for name in names:
+        allowed = "0 or more" if lowest == 0 else f"at least {lowest}"
+        _require(getattr(part, name) >= lowest, part, section, name, allowed)
+
+
+def _fraction(part: Any, section: str, *names: str) -> None:
+    for name in names:
+        _require(0 <= getattr(part, name) <= 1, part, section, name, "a number from 0 to 1")
+
+
+def _above_zero(part: Any, section: str, *names: str) -> None:
+    for name in names:
+        _require(getattr(part, name) > 0, part, section, name, "above 0")

@@ -1,0 +1,80 @@
+"""From names, presets, files and flags to one resolved `TrainConfig`. Builds no environment."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dgmarl.config.methods import find_method
+from dgmarl.config.presets import PRESETS, Preset
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.yaml import build, dotted, nested, override, plain
+from dgmarl.errors import UsageError
+
+SECTIONS = ("evaluation", "learner", "credit", "graph_model")
+EVALUATIONS = 10
+"""A short run is evaluated at least this often, unless the interval is given."""
+
+
+def resolve(
+    env: str,
+    method: str = "ippo-dg",
+    overrides: Mapping[str, Any] | None = None,
+    preset: Preset = "tuned",
+    **values: Any,
+) -> TrainConfig:
+    """The configuration of a run: the preset of environment and method, then `values`, then dotted
+    `overrides`."""
+    if preset not in PRESETS:
+        raise UsageError(f"preset is {preset!r}, but must be tuned, paper or fast.")
+    entry = find_method(method)
+    # Given fields of a section win over the preset, field by field.
+    sections = {name: plain(values.pop(name)) for name in SECTIONS if name in values}
+    names = {"env": env, "graph": values.get("graph", "oracle")}
+    given = {**dotted(sections), **(overrides or {})}
+    numbers = {**entry.implied(), **entry.preset(env, preset)}
+    numbers = {name: value for name, value in numbers.items() if name not in values}
+    flat = {**values, **numbers, **given, **{k: absolute_name(str(v)) for k, v in names.items()}}
+    config = build(TrainConfig, {**nested(flat), "method": method})
+    if preset == "paper" or "evaluation.interval" in given:
+        return config
+    interval = min(config.evaluation.interval, max(config.steps // EVALUATIONS, 1))
+    return override(config, {"evaluation.interval": interval})
+
+
+def merge_file(
+    file: Mapping[str, Any],
+    env: str,
+    method: str,
+    overrides: Mapping[str, Any],
+    preset: Preset,
+    **values: Any,
+) -> TrainConfig:
+    """`resolve` with a configuration file between the preset and what was given.
+
+    What the file's own method implied does not hold for another method: its fields of the learner
+    and of the credit rule are kept only where the other method has the same class of fields.
+    """
+    leave_out = ("env", "method", "format", *values)
+    from_file = dotted(file, leave_out=leave_out)
+    before, after = find_method(str(file.get("method", method))), find_method(method)
+    if before.name != after.name:
+        void = [f"learner.{name}" for name in before.allowed]
+        if before.learner_config is not after.learner_config:
+            void.append("learner.")
+        if before.credit_config is not after.credit_config:
+            void.append("credit.")
+        from_file = {k: v for k, v in from_file.items() if not k.startswith(tuple(void))}
+    return resolve(env, method, {**from_file, **overrides}, preset, **values)
+
+
+def absolute_name(text: str) -> str:
+    """`file.py:name`, `fixed:file` or `smaclite/file.yaml` with an absolute path, so that a run
+    resumes from any folder; other texts as they are."""
+    family, _, scenario = text.partition("/")
+    if family == "smaclite" and scenario.endswith((".yaml", ".yml")):
+        return f"smaclite/{Path(scenario).resolve()}"
+    place, _, name = text.rpartition(":")
+    if place == "fixed":
+        return f"fixed:{Path(name).resolve()}"
+    is_file = place.endswith(".py") and Path(place).is_file()
+    return f"{Path(place).resolve()}:{name}" if is_file else text

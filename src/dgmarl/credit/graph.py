@@ -1,0 +1,71 @@
+"""Graph credit (MAPPO-DG, IPPO-DG): each agent is credited with the rewards that a path of the
+dependence graph connects its action to (Algorithm 1 of the paper)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.varying import Varying
+from dgmarl.credit.base import Credit, Values
+from dgmarl.credit.graph_gae import graph_gae, soft_graph_gae
+from dgmarl.credit.local import LocalRule
+from dgmarl.envs.base import Environment
+from dgmarl.errors import UsageError
+from dgmarl.graphs.sources import Graphs
+from dgmarl.rollout import Batch
+
+
+class GraphRule(LocalRule):
+    """Adv = GAE of the own rewards + cross_weight * credit for the rewards of others."""
+
+    needs: frozenset[str] = frozenset({"graph"})
+
+    def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
+        super().__init__(config, env, varying)
+        self.form = config.credit.advantage_form
+        self.unreached_weight = varying.unreached_weight
+        self.cross_weight = varying.cross_weight
+
+    def statistics_shape(self) -> tuple[int, ...]:
+        """One statistic over all agents' rewards."""
+        return ()
+
+    def assign(
+        self, credit_state: Any, batch: Batch, values: Values | None, graph: Graphs | None
+    ) -> Credit:
+        """Local credit, and what the rewards of others add to it."""
+        assert values is not None and graph is not None
+        local = super().assign(credit_state, batch, values, graph)
+        own = local.own
+        assert own is not None
+        cross = self._all_credit(batch, local.reward, values, graph, own) - own
+        return local._replace(advantage=own + self.cross_weight * cross, cross=cross)
+
+    def _all_credit(
+        self, batch: Batch, reward: Array, values: Values, graph: Graphs, own: Array
+    ) -> Float[Array, "T B N"]:
+        """The advantage with full cross weight. own: GAE of the agents' own rewards."""
+        steps = (reward, values.now, values.next)
+        masks = (batch.bootstrap, batch.continues, self.gamma, self.lambda_)
+        weight = {"unreached_weight": self.unreached_weight}
+        if graph.edges.dtype != jnp.bool_:
+            if self.form == "return" or graph.reward_edges is not None:
+                raise UsageError(
+                    "The graph source gives soft edges, which have no reward graph and only the "
+                    "advantage form td: set credit.advantage_form to td, or use Boolean edges."
+                )
+            return soft_graph_gae(*steps, graph.edges, *masks, **weight)
+        if self.form == "return":
+            shape = (*values.now.shape, values.now.shape[-1])
+            weight["pair_baseline"] = jnp.broadcast_to(values.now[..., None, :], shape)
+        return graph_gae(
+            *steps,
+            graph.edges,
+            *masks,
+            advantage_form=self.form,
+            reward_graph=graph.reward_edges,
+            own=own,
+            **weight,
+        )

@@ -1,0 +1,73 @@
+"""Local credit: each agent is credited with its own rewards."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from dgmarl.config.methods import find_method
+from dgmarl.config.parts import RewardScaling
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.varying import Varying
+from dgmarl.credit.base import Credit, Values, scaled
+from dgmarl.credit.gae import gae
+from dgmarl.credit.standardise import RunningStatistics, initial_statistics, update_statistics
+from dgmarl.envs.base import Environment
+from dgmarl.graphs.sources import Graphs
+from dgmarl.rollout import Batch
+
+
+class LocalRule:
+    """Adv[t, j] = GAE^j[t]; the state is the running statistics of the rewards."""
+
+    needs: frozenset[str] = frozenset()
+
+    def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
+        # A learner that replays episodes scales the rewards it samples.
+        replays = find_method(config.method).whole_episodes
+        self.scaling: RewardScaling = "none" if replays else config.credit.reward_scaling
+        self.gamma, self.lambda_ = config.learner.gamma, config.learner.lambda_
+        self.n_agents = env.spec.n_agents
+
+    def init(self, key: PRNGKeyArray, env: Environment) -> RunningStatistics | None:
+        """One statistic for all agents; the paper's standardisation has one per agent."""
+        if self.scaling == "none":
+            return None
+        return initial_statistics(self.statistics_shape() if self.scaling == "standardise" else ())
+
+    def statistics_shape(self) -> tuple[int, ...]:
+        """Shape of the paper's reward statistics for this rule."""
+        return (self.n_agents,)
+
+    def paid(self, batch: Batch) -> Float[Array, "T B K"]:
+        """The rewards that this rule pays, one per agent, or one for the team."""
+        return batch.reward
+
+    def assign(
+        self, credit_state: Any, batch: Batch, values: Values | None, graph: Graphs | None
+    ) -> Credit:
+        """GAE of the paid rewards, scaled by statistics that include this batch.
+
+        Without values the rewards are raw: a replay keeps them so, and scales what it samples.
+        """
+        paid = self.paid(batch)
+        if values is None:
+            return Credit(paid)
+        statistics, _ = self.update(credit_state, batch)
+        paid = scaled(self.scaling, statistics, paid)
+        reward = jnp.broadcast_to(paid, values.now.shape)
+        own = gae(reward, *values, batch.bootstrap, batch.continues, self.gamma, self.lambda_)
+        return Credit(reward, own, own + values.now, own)
+
+    def update(
+        self, credit_state: Any, batch: Batch, key: PRNGKeyArray | None = None
+    ) -> tuple[Any, dict[str, Array]]:
+        """The reward statistics with this batch merged in.
+
+        `scale` measures single agents' rewards whatever the rule pays, so that the scale is the
+        same for every rule; the paper standardises what the rule pays.
+        """
+        if self.scaling == "none":
+            return credit_state, {}
+        seen = batch.reward if self.scaling == "scale" else self.paid(batch)
+        return update_statistics(credit_state, seen, batch.valid), {}

@@ -1,0 +1,19 @@
+"""Team credit (global reward): every agent is credited with the sum of all rewards."""
+
+from jaxtyping import Array, Float
+
+from dgmarl.credit.base import team_sum
+from dgmarl.credit.local import LocalRule
+from dgmarl.rollout import Batch
+
+
+class TeamRule(LocalRule):
+    """Adv[t, j] = GAE of sum_i r^i with agent j's value."""
+
+    def statistics_shape(self) -> tuple[int, ...]:
+        """One statistic of the sum."""
+        return ()
+
+    def paid(self, batch: Batch) -> Float[Array, "T B 1"]:
+        """The team's reward."""
+        return team_sum(batch.reward)

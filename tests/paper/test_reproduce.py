@@ -34,7 +34,7 @@ TINY = PaperFigure(
 )
 
 
-def nothing_is_trained(*_: object) -> None:
+def nothing_is_trained(*_: object, **options: object) -> None:
     raise AssertionError("a run was trained")
 
 

@@ -97,7 +97,7 @@ def test_a_failure_is_raised_after_the_other_programs_have_ended(tmp_path, monke
 
 def test_runs_that_were_begun_are_not_batched_with_new_ones(tmp_path):
     names = ("ippo-local", "ippo-global", "ippo-dg")
-    runs = [planned(name, tmp_path, **{"learner.standardise_reward": False}) for name in names]
+    runs = [planned(name, tmp_path, **{"credit.reward_scaling": "none"}) for name in names]
     assert batches(runs, 8) == [runs]
     assert batches(runs, 2) == [runs[:2], runs[2:]]
     runs[1].folder.mkdir(parents=True)

@@ -4,7 +4,7 @@
 of the paper shows; both choose from `RUNS`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +35,8 @@ SIX = (*VANILLA, *WINNER_TAKES_ALL)
 SIZES = ("n5", "n10", "n20", "n50")
 """Star-Spread with this many agents."""
 VALUE_BASED = ("iql", "vdn", "qmix", "qplex")
+UNREACHED = 0.05
+"""Weight of unreached agents' TD errors in the paper's runs, 1 - lambda."""
 RANDOM = tuple(f"random:{p}" for p in (0.1, 0.3, 0.5, 0.7, 0.9))
 
 
@@ -141,6 +143,15 @@ def _star_spread() -> list[Run]:
     ]
 
 
+def _star_spread_unscaled() -> list[Run]:
+    """Star-Spread without the paper's standardisation of rewards, which uses other statistics for
+    each credit rule: a control."""
+    return [
+        replace(run, benchmark="star-spread-unscaled", overrides={"credit.reward_scaling": "none"})
+        for run in _star_spread()
+    ]
+
+
 def _foraging(scenario: str) -> list[Run]:
     """All methods of the paper, the learned graph also with the tuned preset, VDN and QPLEX."""
     variants = [
@@ -186,7 +197,7 @@ def _weights(weighted: bool, beta: float) -> tuple[str, dict[str, Any]]:
     agents' rewards, as part of a file name and as overrides."""
     return (
         f"weighted={'on' if weighted else 'off'}-cross_weight={beta}",
-        {"learner.weighted": weighted, "learner.cross_weight": beta},
+        {"credit.unreached_weight": UNREACHED if weighted else 0.0, "credit.cross_weight": beta},
     )
 
 
@@ -200,7 +211,7 @@ def _credit_ablations() -> list[Ablation]:
         ]
     plain_weights = [_weights(False, beta) for beta in (1.0, 0.3)]
     for name, changes in (
-        ("form=return", {"learner.form": "return"}),
+        ("form=return", {"credit.advantage_form": "return"}),
         ("normalise_advantage=on", {"learner.normalise_advantage": True}),
     ):
         found += [
@@ -270,7 +281,7 @@ def _credit_ablation_runs() -> list[Run]:
 def _model_ablation_runs() -> list[Run]:
     """Effect of single options on the graph and on early learning, in short runs; and, longer,
     whether two agents that never earn alone learn to meet when the other's reward counts less."""
-    apart = [Ablation("learned", "cross_weight=0.3", {"learner.cross_weight": 0.3})]
+    apart = [Ablation("learned", "cross_weight=0.3", {"credit.cross_weight": 0.3})]
     options: dict[str, Any] = {"seeds": 3, "preset": "tuned"}
     return [
         *_ablated("lbf-models", "10x10-2p-3f-coop", apart, 2_000_000, **options),
@@ -288,6 +299,7 @@ RUNS: Mapping[tuple[str, str, str], Run] = {
     (run.benchmark, run.scenario, run.label): run
     for run in (
         *_star_spread(),
+        *_star_spread_unscaled(),
         *(run for scenario in SIX for run in _foraging(scenario)),
         *(run for scenario in SMACLITE_STEPS for run in _battles(scenario)),
         *_credit_ablation_runs(),
@@ -318,6 +330,7 @@ _SMACLITE_GRID = (
 
 GRIDS: Mapping[str, GridOfRuns] = {
     "star-spread": GridOfRuns(_of_benchmark("star-spread")),
+    "star-spread-unscaled": GridOfRuns(_of_benchmark("star-spread-unscaled")),
     "lbf": GridOfRuns(
         tuple(
             run for run in _of_benchmark("lbf") if run.label not in (*VALUE_BASED, "ippo-dg-oracle")

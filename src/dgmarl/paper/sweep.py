@@ -8,9 +8,8 @@ from typing import NamedTuple
 import jax
 from rich.console import Console
 
-from dgmarl.config.yaml import suggest
 from dgmarl.device import use_all_cores
-from dgmarl.errors import UsageError
+from dgmarl.errors import UsageError, suggest
 from dgmarl.files import refuse_unwritable
 from dgmarl.paper.grids import GRIDS, Run
 from dgmarl.sweeps.display import SweepDisplay
@@ -66,7 +65,9 @@ def train_plan(plan: Plan, resources: Resources) -> None:
     """Train what has no result yet, with one progress bar."""
     with SweepDisplay(plan.runs) as display:
         for name, reason in plan.not_runnable.items():
-            display.bar.console.print(f"left out: {name}: {reason}", markup=False, highlight=False)
+            display.bar.console.print(
+                f"left out: {name}: {reason}", markup=False, highlight=False, soft_wrap=True
+            )
         execute(
             plan.runs,
             display,
@@ -117,7 +118,9 @@ def train_grid(
     train_plan(plan, resources)
     done = sum(run.state == "done" for run in plan.runs)
     console = Console(stderr=True)
-    console.print(f"{done} of {len(chosen)} runs have their results in {out}", markup=False)
+    console.print(
+        f"{done} of {len(chosen)} runs have their results in {out}", markup=False, soft_wrap=True
+    )
 
 
 def refuse_below_one(**options: int | None) -> None:

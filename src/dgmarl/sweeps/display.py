@@ -47,7 +47,9 @@ class SweepDisplay:
                 self.steps[run] = run.total_steps
                 self.n_done += 1
             self._update()
-        self.bar.console.print(f"{run.name}: {outcome.message}", markup=False, highlight=False)
+        self.bar.console.print(
+            f"{run.name}: {outcome.message}", markup=False, highlight=False, soft_wrap=True
+        )
 
     def _update(self) -> None:
         self.bar.update(

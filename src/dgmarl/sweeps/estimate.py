@@ -11,8 +11,8 @@ from dgmarl.config.yaml import override
 from dgmarl.device import devices_for
 from dgmarl.envs.registry import make_env
 from dgmarl.runs.recorder import Recorder
+from dgmarl.sweeps.batched import train_all
 from dgmarl.sweeps.planned import PlannedRun
-from dgmarl.training import Program, Trainer, train
 
 TRIAL_EPISODES = 100
 """Enough for Q-learning to make updates."""
@@ -62,7 +62,7 @@ def measure_speed(config: TrainConfig) -> Speed:
         config,
         {"seeds": seeds, "steps": steps, "evaluation.interval": steps, "evaluation.episodes": 1},
     )
-    (result,) = train(Program(Trainer(trial)), [Recorder(trial)])
+    (result,) = train_all([Recorder(trial)])
     timing = result.timing
     return Speed(timing["compile_s"], timing["steps_per_s"] * spec.n_agents)
 

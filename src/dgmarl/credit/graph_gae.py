@@ -366,8 +366,8 @@ def _check_options(
         raise ValueError(f"advantage_form must be 'td' or 'return', got {form!r}")
     if pair_baseline is not None and form != "return":
         raise ValueError(
-            "pair_baseline belongs to advantage_form='return'; the 'td' form has its baseline in the TD "
-            "errors"
+            "pair_baseline belongs to advantage_form='return'; the 'td' form has its baseline in "
+            "the TD errors"
         )
     if pair_baseline is not None and jnp.shape(pair_baseline) != graph.shape:
         raise ValueError(
@@ -387,6 +387,6 @@ def _check_options(
         )
     if form == "return" and len(shape) == graph.ndim:
         raise ValueError(
-            "advantage_form='return' needs a reward_graph that is constant in time: its credit starts once "
-            "and does not stop"
+            "advantage_form='return' needs a reward_graph that is constant in time: its credit "
+            "starts once and does not stop"
         )

@@ -19,7 +19,9 @@ def gae_loop(reward, value, next_value, bootstrap, continues, gamma, lambda_):
 def pair_loop(reward, value, next_value, graph, bootstrap, continues, gamma, lambda_, options=None):
     """The summands [T, j, i] of `graph_gae` for one window [T, N]; its "return" form sums rewards
     and values, not TD errors."""
-    options = {"weighted": True, "form": "td", "reward_graph": None} | (options or {})
+    defaults = {"unreached_weight": 0.0, "advantage_form": "td", "reward_graph": None}
+    options = defaults | (options or {})
+    unreached = options["unreached_weight"]
     n_steps, n_agents = reward.shape
     now = graph if options["reward_graph"] is None else graph | options["reward_graph"]
     delta = reward + gamma * next_value * bootstrap[:, None] - value
@@ -31,13 +33,13 @@ def pair_loop(reward, value, next_value, graph, bootstrap, continues, gamma, lam
         for t in range(start, n_steps):
             met = (before @ now[t]) > 0
             met_at[met & (met_at < 0)] = t
-            if options["form"] == "td":
-                weight = lambda_ * met + 1 - lambda_ if options["weighted"] else met
+            if options["advantage_form"] == "td":
+                weight = (1 - unreached) * met + unreached
                 pairs[start] += (gamma * lambda_) ** (t - start) * weight * delta[t]
             before = (before @ graph[t]).clip(0, 1)
             if not continues[t]:
                 break
-        if options["form"] == "return":
+        if options["advantage_form"] == "return":
             returns = lambda_returns(
                 reward, value, next_value, bootstrap, continues, gamma, lambda_
             )
@@ -45,11 +47,8 @@ def pair_loop(reward, value, next_value, graph, bootstrap, continues, gamma, lam
                 for i in range(n_agents):
                     m = met_at[j, i]
                     reached = gamma ** (m - start) * returns[m, i] if m >= 0 else 0.0
-                    pairs[start, j, i] = (
-                        lambda_ * reached + (1 - lambda_) * returns[start, i]
-                        if options["weighted"]
-                        else reached
-                    )
+                    kept = unreached * returns[start, i]
+                    pairs[start, j, i] = (1 - unreached) * reached + kept
     return np.where(np.eye(n_agents, dtype=bool), own[:, None, :], pairs)
 
 

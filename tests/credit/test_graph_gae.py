@@ -20,8 +20,12 @@ from tests.credit.windows import Window, over_batch, padded, random_window, wind
 from tests.parity import replay_gae
 
 GAMMA, LAMBDA = 0.99, 0.95
+UNREACHED = 1 - LAMBDA
+"""The weight of unreached agents in the paper's runs."""
 VARIANTS = [
-    {"weighted": weighted, "form": form} for weighted in (True, False) for form in ("td", "return")
+    {"unreached_weight": weight, "advantage_form": form}
+    for weight in (UNREACHED, 0.3, 0.0)
+    for form in ("td", "return")
 ]
 
 
@@ -72,7 +76,11 @@ def test_equals_the_double_loop_in_float64(window, variant):
 @pytest.mark.parametrize(("n_steps", "n_agents"), [(1, 1), (1, 12), (2, 2), (60, 1), (33, 7)])
 def test_equals_the_double_loop_without_padding(n_steps, n_agents):
     window = random_window(np.random.default_rng(n_steps), n_steps, n_agents, dtype=np.float32)
-    np.testing.assert_allclose(run(window), by_loop(window), rtol=1e-5, atol=1e-5)
+    for weight in (0.0, UNREACHED):
+        theirs = by_loop(window, unreached_weight=weight)
+        np.testing.assert_allclose(
+            run(window, unreached_weight=weight), theirs, rtol=1e-5, atol=1e-5
+        )
 
 
 def test_the_cap_of_the_original_matters_only_beyond_100_steps(golden):
@@ -87,7 +95,8 @@ def test_the_cap_of_the_original_matters_only_beyond_100_steps(golden):
         np.swapaxes(arrays[f"case7_{n}"], 0, 1) for n in ("rewards", "values", "mask", "graph")
     )
     valid = mask[1:, :, 0] > 0
-    uncapped = graph_gae(reward, values[:-1], values[1:], graph > 0, valid, valid, GAMMA, LAMBDA)
+    steps = (reward, values[:-1], values[1:], graph > 0, valid, valid)
+    uncapped = graph_gae(*steps, GAMMA, LAMBDA, unreached_weight=UNREACHED)
     gap = np.abs(uncapped - np.swapaxes(arrays["case7_adv_graph_noise1_f32"], 0, 1)).max(
         axis=(1, 2)
     )
@@ -115,25 +124,29 @@ def test_a_wrong_recording_is_noticed(golden):
 # Identities of the specification.
 
 
-def test_weighted_is_a_mixture_of_plain_and_global(window):
+@pytest.mark.parametrize("weight", [UNREACHED, 0.3, 1.0])
+def test_unreached_agents_add_the_global_signal_with_their_weight(window, weight):
     total = plain_gae(window).sum(-1, keepdims=True)
-    mixture = LAMBDA * run(window, weighted=False) + (1 - LAMBDA) * total
-    np.testing.assert_allclose(run(window), mixture, rtol=1e-5, atol=1e-5)
+    # An agent reaches itself, so its own GAE stands in both parts.
+    mixture = (1 - weight) * run(window) + weight * total
+    np.testing.assert_allclose(run(window, unreached_weight=weight), mixture, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("weighted", [True, False])
-def test_complete_graph_gives_the_global_signal(window, weighted):
+@pytest.mark.parametrize("weight", [UNREACHED, 0.0])
+def test_complete_graph_gives_the_global_signal(window, weight):
     complete = window._replace(graph=np.ones_like(window.graph))
     total = np.broadcast_to(plain_gae(window).sum(-1, keepdims=True), window.reward.shape)
-    np.testing.assert_allclose(run(complete, weighted=weighted), total, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run(complete, unreached_weight=weight), total, rtol=1e-5, atol=1e-5)
 
 
 def test_identity_graph_gives_the_local_signal(window):
     alone = window._replace(graph=np.broadcast_to(np.eye(4, dtype=bool), window.graph.shape))
     own = plain_gae(window)
-    np.testing.assert_array_equal(run(alone, weighted=False), own)
+    np.testing.assert_array_equal(run(alone), own)
     mixture = LAMBDA * own + (1 - LAMBDA) * own.sum(-1, keepdims=True)
-    np.testing.assert_allclose(run(alone), mixture, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        run(alone, unreached_weight=UNREACHED), mixture, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_star_graph_credits_leaves_with_the_hub(window):
@@ -143,15 +156,13 @@ def test_star_graph_credits_leaves_with_the_hub(window):
     leaves = own + own[..., :1]
     expected = np.concatenate([own[..., :1], leaves[..., 1:]], -1)
     constant = window._replace(graph=np.broadcast_to(star, window.graph.shape))
-    np.testing.assert_allclose(run(constant, weighted=False), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run(constant), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_constant_idempotent_graph_reaches_at_once_or_never(window):
     groups = np.kron(np.eye(2, dtype=bool), np.ones((2, 2), bool))
     constant = window._replace(graph=np.broadcast_to(groups, window.graph.shape))
-    np.testing.assert_allclose(
-        run(constant, weighted=False), plain_gae(window) @ groups.T, rtol=1e-5, atol=1e-5
-    )
+    np.testing.assert_allclose(run(constant), plain_gae(window) @ groups.T, rtol=1e-5, atol=1e-5)
 
 
 def test_chain_credits_the_source_and_never_the_target():
@@ -163,7 +174,7 @@ def test_chain_credits_the_source_and_never_the_target():
     def credit(agent, step):
         reward = zero.copy()
         reward[step, agent] = 1.0
-        return np.asarray(graph_gae(reward, zero, zero, graph, on, on, 1.0, 1.0, weighted=False)[0])
+        return np.asarray(graph_gae(reward, zero, zero, graph, on, on, 1.0, 1.0)[0])
 
     np.testing.assert_array_equal(credit(agent=2, step=2), [1, 1, 1])
     np.testing.assert_array_equal(credit(agent=2, step=1), [1, 1, 1])
@@ -176,10 +187,10 @@ def test_chain_credits_the_source_and_never_the_target():
 
 def test_return_form_subtracts_the_baseline_from_others_only(window):
     baseline = np.random.default_rng(1).normal(size=window.graph.shape).astype(np.float32)
-    without = run(window, form="return", per_pair=True)
+    without = run(window, advantage_form="return", per_pair=True)
     others = ~np.eye(4, dtype=bool)
     np.testing.assert_allclose(
-        run(window, form="return", pair_baseline=baseline),
+        run(window, advantage_form="return", pair_baseline=baseline),
         (without - others * baseline).sum(-1),
         rtol=1e-5,
         atol=1e-5,
@@ -188,22 +199,22 @@ def test_return_form_subtracts_the_baseline_from_others_only(window):
 
 @pytest.mark.parametrize("form", ["td", "return"])
 def test_cross_weight_scales_what_comes_from_others(window, form):
-    pairs = run(window, form=form, per_pair=True)
+    pairs = run(window, advantage_form=form, per_pair=True)
     own = np.eye(4, dtype=bool)
     weights = np.random.default_rng(1).random(window.graph.shape).astype(np.float32)
     for weight in (0.3, weights[0, 0], weights):
         expected = (np.where(own, 1, weight) * pairs).sum(-1)
         np.testing.assert_allclose(
-            run(window, form=form, cross_weight=weight), expected, rtol=1e-5, atol=1e-5
+            run(window, advantage_form=form, cross_weight=weight), expected, rtol=1e-5, atol=1e-5
         )
     np.testing.assert_allclose(
-        run(window, form=form, cross_weight=0.0), plain_gae(window), rtol=1e-5, atol=1e-5
+        run(window, advantage_form=form, cross_weight=0.0), plain_gae(window), rtol=1e-5, atol=1e-5
     )
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.booleans())
-def test_reward_graph_equals_the_double_loop(seed, weighted):
+@given(st.integers(0, 2**32 - 1), st.sampled_from([UNREACHED, 0.0]))
+def test_reward_graph_equals_the_double_loop(seed, weight):
     rng = np.random.default_rng(seed)
     window = random_window(rng, 20, 4, edge=0.1, dtype=np.float32)
     constant = rng.random((4, 4)) < 0.2
@@ -211,8 +222,8 @@ def test_reward_graph_equals_the_double_loop(seed, weighted):
     # the same.
     changing = np.broadcast_to((rng.random((20, 1, 4, 4)) < 0.2), window.graph.shape)
     for reward_graph, for_loop in ((constant, constant), (changing, changing[:, 0])):
-        theirs = by_loop(window, weighted=weighted, reward_graph=for_loop)
-        ours = run(window, weighted=weighted, reward_graph=reward_graph)
+        theirs = by_loop(window, unreached_weight=weight, reward_graph=for_loop)
+        ours = run(window, unreached_weight=weight, reward_graph=reward_graph)
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -225,9 +236,9 @@ def test_fast_and_slow_reward_graph_agree(window):
 
 def test_return_form_with_a_reward_graph_equals_the_loop(window):
     constant = np.random.default_rng(2).random((4, 4)) < 0.3
-    theirs = by_loop(window, form="return", reward_graph=constant)
+    theirs = by_loop(window, advantage_form="return", reward_graph=constant)
     np.testing.assert_allclose(
-        run(window, form="return", reward_graph=constant), theirs, rtol=1e-5, atol=1e-5
+        run(window, advantage_form="return", reward_graph=constant), theirs, rtol=1e-5, atol=1e-5
     )
 
 
@@ -262,9 +273,10 @@ def test_neighbour_lists_give_the_same():
 
 def test_soft_edges_of_zero_and_one_are_boolean(window):
     steps = window._replace(graph=window.graph.astype(np.float32))
-    for weighted in (True, False):
-        soft = soft_graph_gae(*steps, gamma=GAMMA, lambda_=LAMBDA, weighted=weighted)
-        np.testing.assert_allclose(soft, run(window, weighted=weighted), rtol=1e-5, atol=1e-5)
+    for weight in (UNREACHED, 0.0):
+        soft = soft_graph_gae(*steps, gamma=GAMMA, lambda_=LAMBDA, unreached_weight=weight)
+        boolean = run(window, unreached_weight=weight)
+        np.testing.assert_allclose(soft, boolean, rtol=1e-5, atol=1e-5)
 
 
 def test_soft_credit_fades_along_a_chain():
@@ -272,7 +284,7 @@ def test_soft_credit_fades_along_a_chain():
     weights[:, 0, 1], weights[:, 1, 2] = 0.5, 0.4
     reward, zero, on = np.zeros((3, 3), np.float32), np.zeros((3, 3), np.float32), np.ones(3, bool)
     reward[2, 2] = 1.0
-    credit = soft_graph_gae(reward, zero, zero, weights, on, on, 1.0, 1.0, weighted=False)
+    credit = soft_graph_gae(reward, zero, zero, weights, on, on, 1.0, 1.0)
     np.testing.assert_allclose(credit, [[0.2, 0.4, 1], [0.2, 0.4, 1], [0, 0.4, 1]], rtol=1e-6)
 
 
@@ -287,7 +299,9 @@ def test_nothing_leaks_out_of_padding(form):
     )
     poisoned.reward[10:], poisoned.value[10:], poisoned.next_value[10:] = np.nan, np.inf, np.nan
     complete = np.ones_like(window.graph)
-    kept, ours = (run(w._replace(graph=complete), form=form)[:10] for w in (window, poisoned))
+    kept, ours = (
+        run(w._replace(graph=complete), advantage_form=form)[:10] for w in (window, poisoned)
+    )
     np.testing.assert_array_equal(ours, kept)
 
 
@@ -314,7 +328,8 @@ def test_gradients_of_values_and_constants():
         probe = rng.normal(size=window.reward.shape)
 
         def loss(value, gamma, lambda_):
-            return jnp.sum(probe * run(window._replace(value=value), gamma, lambda_, form="return"))
+            weights = {"unreached_weight": 1 - lambda_, "advantage_form": "return"}
+            return jnp.sum(probe * run(window._replace(value=value), gamma, lambda_, **weights))
 
         check_grads(loss, (window.value, 0.9, 0.8), order=1, modes=["fwd", "rev"])
 
@@ -329,15 +344,22 @@ def test_gradients_of_values_and_constants():
         ({"value": np.zeros((4, 2, 4), np.float32)}, "value has the shape"),
         ({"continues": np.ones((4, 2), np.int32)}, "continues must be Boolean"),
         ({"lambda_": 1.01}, r"lambda_ must lie in \[0, 1\]"),
-        ({"form": "TD"}, "form must be 'td' or 'return'"),
-        ({"pair_baseline": np.zeros((4, 2, 3, 3), np.float32)}, "belongs to form='return'"),
+        ({"unreached_weight": -0.1}, r"unreached_weight must lie in \[0, 1\]"),
+        ({"advantage_form": "TD"}, "advantage_form must be 'td' or 'return'"),
         (
-            {"pair_baseline": np.zeros((2, 3, 3), np.float32), "form": "return"},
+            {"pair_baseline": np.zeros((4, 2, 3, 3), np.float32)},
+            "belongs to advantage_form='return'",
+        ),
+        (
+            {"pair_baseline": np.zeros((2, 3, 3), np.float32), "advantage_form": "return"},
             "pair_baseline must have the shape",
         ),
         ({"reward_graph": np.ones((3, 3))}, "reward_graph must be Boolean"),
         ({"reward_graph": np.ones((4, 3, 3), bool)}, "reward_graph must have the shape"),
-        ({"reward_graph": np.ones((4, 2, 3, 3), bool), "form": "return"}, "constant in time"),
+        (
+            {"reward_graph": np.ones((4, 2, 3, 3), bool), "advantage_form": "return"},
+            "constant in time",
+        ),
         ({"cross_weight": np.ones(2)}, "cross_weight must be one number"),
         ({"method": "fast"}, "method must be"),
         ({"max_degree": 0}, "max_degree counts"),

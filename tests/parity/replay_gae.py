@@ -41,8 +41,8 @@ def _compare(
     ours = {
         "adv_gae_f32": gae(steps[0], steps[1], steps[2], valid, valid, **constants),
         "adv_gae_f64": gae(steps[0], steps[1], steps[2], valid, valid, **constants),
-        "adv_graph_noise1_f32": graph_gae(*windows, **constants, weighted=True),
-        "adv_graph_noise0_f32": graph_gae(*windows, **constants, weighted=False),
+        "adv_graph_noise1_f32": graph_gae(*windows, **constants, unreached_weight=1 - lambda_),
+        "adv_graph_noise0_f32": graph_gae(*windows, **constants),
     }
     differences = []
     for name, advantage in ours.items():

@@ -237,8 +237,8 @@ def _add_replay(replays: Replays, folder: Path, name: str, most_bytes: int) -> N
     path = folder / FILE_NAME
     if not path.is_file():
         raise UsageError(
-            f"{folder} has no {FILE_NAME}, because its training has not ended or an older version "
-            f"wrote it; `dgmarl watch {folder}` plays its policy and writes a page of its own."
+            f"{folder} has no {FILE_NAME}, which `dgmarl train` writes when training ends; "
+            f"`dgmarl watch {folder}` plays its policy and writes a page of its own."
         )
     replay = read_replay(path)
     data = replay_data(replay, name)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from dgmarl.config.methods import find_method
 from dgmarl.config.schema import TrainConfig
 from dgmarl.errors import RunError
 from dgmarl.graphs.metrics import uninformative
@@ -241,7 +242,8 @@ class Recorder:
 
     def _warn_of_graph(self, metrics: dict[str, np.ndarray], step: np.ndarray) -> None:
         """Once per run: a graph without information trains silently otherwise."""
-        if self._warned or "graph_density" not in metrics:
+        uses_graph = find_method(self.config.method).uses_graph
+        if self._warned or not uses_graph or "graph_density" not in metrics:
             return
         density, progress = float(metrics["graph_density"].mean()), step.min() / self.config.steps
         sentence = uninformative(density, self.config.graph, float(progress))

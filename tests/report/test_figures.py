@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from dgmarl.config.methods import METHODS
+from dgmarl.config import methods
 from dgmarl.report import figures
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.charts import charts_data
@@ -91,7 +91,10 @@ def simulated(colour: str, kind: str) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["normal", "protan", "deutan"])
 def test_colours_are_told_apart_by_the_colour_blind(kind):
-    colours = {**{method.label.split()[-1]: method.colour for method in METHODS.values()}, **GRAPHS}
+    colours = {
+        **{method.label.split()[-1]: method.colour for method in methods.METHODS.values()},
+        **GRAPHS,
+    }
     for first, second in combinations(dict.fromkeys(colours.values()), 2):
         assert np.linalg.norm(simulated(first, kind) - simulated(second, kind)) > 0.12, (
             first,

@@ -135,7 +135,7 @@ def make_replay(
     import jax
 
     recording = jax.tree.map(np.asarray, recording)
-    soft = getattr(recording.graph, "dtype", bool) != bool
+    soft = recording.graph is not None and np.asarray(recording.graph).dtype.kind == "f"
     if soft:  # a path exists along every edge of positive weight
         recording = recording._replace(graph=np.asarray(recording.graph) > 0)
     n_agents, lengths = env.spec.n_agents, [int(length) for length in recording.length]

@@ -315,11 +315,12 @@ class Program:
 
 def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
     """Train all runs of a program until the slowest seed has had its steps; one result for each."""
+    # What cannot be trained is refused here, before a recorder creates its folder.
+    fresh = program.init()
     with ExitStack() as stack:
         for recorder in recorders:
             stack.enter_context(recorder)
-        pairs = zip(recorders, program.init(), strict=True)
-        states = [recorder.start(state) for recorder, state in pairs]
+        states = [recorder.start(state) for recorder, state in zip(recorders, fresh, strict=True)]
         if any(recorder.wants_more() for recorder in recorders):
             states = _train(program, recorders, states)
         return [recorder.finish(state) for recorder, state in zip(recorders, states, strict=True)]

@@ -12,7 +12,7 @@ test: $(VENV)/.installed-dev lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -26,6 +26,7 @@ format: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/envs.py
 	$(BIN)/python benchmarks/credit.py
+	$(BIN)/python benchmarks/train.py
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .ruff_cache .hypothesis

@@ -24,7 +24,8 @@ from rich.table import Table
 
 from dgmarl import make_env
 from dgmarl.device import devices_for, use_all_cores
-from dgmarl.rollout import random_actions, step_and_reset
+from dgmarl.envs.base import random_actions
+from dgmarl.rollout import step_and_reset
 from dgmarl.training import for_seeds, spread
 
 SMACLITE_IDS = (

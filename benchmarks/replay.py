@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.learners.replay import Replay, add
 from dgmarl.rollout import collect, reset_envs
 from dgmarl.runs.checkpoints import load_latest, save_checkpoint

@@ -1,13 +1,15 @@
-"""Your own environment: a relay. Agent k must pass a parcel on to agent k + 1; only the last agent
-is paid when it arrives.
+"""A custom environment: a relay. Agent k passes a parcel to agent k + 1. Passing has a small cost;
+only the last agent is rewarded, when the parcel arrives.
 
-    dgmarl check-env examples/relay.py:Relay dgmarl train examples/relay.py:Relay --method ippo-dg
-    --steps 1e5 dgmarl train examples/relay.py:Relay --method ippo-local --steps 1e5      # nobody
-    but the last has a reason to act
+    dgmarl check-env examples/relay.py:Relay
+    dgmarl train examples/relay.py:Relay --method ippo-dg --steps 1e5
 
-Everything is a pure function of a key and a state, so it runs under jit and vmap. `oracle_graph`
-and `local_state` are
-optional: without them use `--graph interventional`."""
+With local rewards only the last agent has an incentive to act:
+
+    dgmarl train examples/relay.py:Relay --method ippo-local --steps 1e5
+
+All methods are pure functions of a key and a state, so they run under jit and vmap. `oracle_graph`
+and `local_state` are optional; without the former use `--graph interventional`."""
 
 from typing import NamedTuple
 
@@ -18,15 +20,15 @@ from dgmarl import Environment, EnvSpec, Observation, Outcome
 
 
 class RelayState(NamedTuple):
-    """Where the parcel is, and how late it is."""
+    """Environment state."""
 
     holder: jax.Array
-    """Who has the parcel; n_agents: it has arrived."""
+    """The agent that holds the parcel; n_agents once it has arrived."""
     time: jax.Array
 
 
 class Relay(Environment[RelayState]):
-    """Pass the parcel down the line."""
+    """A line of agents that pass a parcel; action 1 passes, action 0 waits."""
 
     def __init__(self, n_agents: int = 3, horizon: int = 8):
         self.spec = EnvSpec(
@@ -43,7 +45,7 @@ class Relay(Environment[RelayState]):
         passed = (holds & (action == 1)).any()
         state = RelayState(state.holder + passed, state.time + 1)
         arrived = state.holder == n
-        # Passing is an effort; only the last agent is paid, when the parcel arrives.
+        # Passing costs 0.05; only the last agent is rewarded, when the parcel arrives.
         reward = jnp.where(action == 1, -0.05, 0.0).at[-1].add(jnp.where(arrived, 1.0, 0.0))
         timeout = (state.time >= self.spec.horizon) & ~arrived
         return (
@@ -63,7 +65,7 @@ class Relay(Environment[RelayState]):
         )
 
     def oracle_graph(self, state):
-        """The holder reaches the next in line; everybody reaches itself."""
+        """Self-loops, and an edge from the holder to the next agent."""
         n = self.spec.n_agents
         passing = (jnp.arange(n) == state.holder)[:, None] & (jnp.arange(n) == state.holder + 1)[
             None, :

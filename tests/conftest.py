@@ -1,5 +1,4 @@
-"""Shared by all tests: compiled programs, and where the recordings of the original environments
-are, if they are here."""
+"""Shared by all tests: compiled programs, and the recordings of the original environments."""
 
 import os
 import tempfile
@@ -7,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
+EXCERPTS = Path(__file__).resolve().parent / "data" / "golden"
+FULL_RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "golden"
 
 # Every program is compiled once: tests, and the processes they start, find it here afterwards. Set
 # before JAX is imported.
@@ -25,12 +25,13 @@ os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="dgmarl-tests-")
 
 @pytest.fixture
 def golden():
-    """The recordings of a kind, or a skip where there are none."""
+    """The recordings of a kind: the full ones beside this checkout, else the excerpts that are part
+    of it, else a skip."""
 
     def find(pattern: str) -> list[Path]:
-        found = sorted(GOLDEN.glob(pattern))
+        found = sorted(FULL_RECORDINGS.glob(pattern)) or sorted(EXCERPTS.glob(pattern))
         if not found:
-            pytest.skip(f"no recordings {pattern} beside this checkout")
+            pytest.skip(f"no recordings {pattern} here")
         return found
 
     return find

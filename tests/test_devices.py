@@ -1,56 +1,67 @@
-"""Seeds that are spread over devices: the same runs as on one device."""
+"""Every preset and kind of learner on one and on two devices; seeds spread over devices are those
+of one device."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from dgmarl.config.presets import resolve
-from dgmarl.training import train
-from tests.tiny import GIFT, SMALL
-
-UNSCALED = SMALL | {"learner.standardise_reward": False}
-CONFIGS = [
-    resolve(GIFT, f"ippo-{credit}", UNSCALED, seeds=2, steps=100) for credit in ("local", "dg")
-]
-SCRIPT = """
-import sys
-from pathlib import Path
-import jax
-import numpy as np
-from dgmarl.device import use_all_cores
-from dgmarl.sweeps.batched import train_lanes
-from dgmarl.runs.folder import RunFolder
-from dgmarl.runs.recorder import Recorder
-from dgmarl.training import train
-from tests.test_devices import CONFIGS
-
-use_all_cores()
-folder = Path(sys.argv[1])
-assert jax.local_device_count() == 2, "the environment variable counts, not the machine's cores"
-whole = train(CONFIGS[1])
-assert len(whole.state.step.sharding.device_set) == 2
-cut = Recorder(CONFIGS[1], RunFolder(folder))
-cut.on_progress = lambda progress: setattr(cut, "interrupted", True)
-assert train(CONFIGS[1], cut).interrupted
-resumed = train(CONFIGS[1], Recorder(CONFIGS[1], RunFolder(folder)), resume=True)
-np.testing.assert_array_equal(resumed.returns, whole.returns)
-lanes = train_lanes([Recorder(config) for config in CONFIGS])
-np.savez(folder / "found", whole=whole.metrics["value_loss"], lane=lanes[1].metrics["value_loss"], steps=whole.steps)
-"""
+from tests.preset_runs import CREDITS, RUNS, alone
 
 
-def test_seeds_spread_over_devices_are_those_of_one_device(tmp_path):
+@pytest.fixture(scope="module")
+def two_devices(tmp_path_factory):
+    """All runs in one process with two devices: arrays by name, and tracebacks by run."""
+    folder = tmp_path_factory.mktemp("devices")
     environment = os.environ | {
         "JAX_NUM_CPU_DEVICES": "2",
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        ),
     }
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    command = [sys.executable, "-m", "tests.preset_runs", str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found, here = np.load(tmp_path / "found.npz"), train(CONFIGS[1])
+    return np.load(folder / "found.npz"), json.loads((folder / "problems.json").read_text())
+
+
+def check(returns: np.ndarray, steps: np.ndarray) -> None:
+    """Two seeds, at least two evaluations, all steps done."""
+    n_seeds, n_evaluations, _ = returns.shape
+    assert n_seeds == 2
+    assert n_evaluations >= 2
+    assert np.isfinite(returns).all()
+    assert (steps[:, -1] >= 40).all()
+    assert (np.diff(steps, axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_preset_trains_on_one_device(name):
+    result = alone(RUNS[name].config())
+    check(result.returns, result.steps)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_preset_trains_on_two_devices(name, two_devices):
+    arrays, problems = two_devices
+    assert name not in problems, problems[name]
+    check(arrays[f"{name} returns"], arrays[f"{name} steps"])
+
+
+def test_seeds_spread_over_devices_are_those_of_one_device(two_devices):
+    found, here = two_devices[0], alone(CREDITS[1])
+    # The environment variable counts, not the machine's cores.
+    assert found["available"] == found["devices"] == 2
     np.testing.assert_array_equal(found["steps"], here.steps)
-    for name in ("whole", "lane"):
+    for name in ("whole", "batched"):
         np.testing.assert_allclose(found[name], here.metrics["value_loss"], atol=1e-4)
+
+
+def test_a_resumed_run_on_two_devices_is_the_uninterrupted_one(two_devices):
+    found = two_devices[0]
+    assert found["interrupted"]
+    np.testing.assert_array_equal(found["resumed returns"], found["whole returns"])

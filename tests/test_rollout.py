@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from dgmarl import make_env
-from dgmarl.envs.base import Observation
+from dgmarl.envs.base import Observation, random_actions
 from dgmarl.rollout import (
     act_randomly,
     collect,
     evaluate,
-    random_actions,
     record_episodes,
     reset_envs,
     reset_where,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dgmarl.config.resolve import resolve
 
 import dgmarl
 from dgmarl import trust
 from dgmarl.cli import main
+from dgmarl.config.resolve import resolve
 from dgmarl.envs.registry import FAMILIES, load_object
 from dgmarl.graphs.sources import make_source
 

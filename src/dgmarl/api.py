@@ -1,5 +1,6 @@
 """The library in three calls: `train`, `evaluate` and `load`, the same as on the command line."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,9 +24,12 @@ from dgmarl.rollout import Batch, HiddenState, Recording, record_episodes
 from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
+from dgmarl.runs.replays import FILE_NAME, MOST_BYTES, Replay, make_replay, write_replay
 from dgmarl.trust import remember, require_trust
 
 Which = Literal["last", "best"]
+REPLAY_EPISODES = 3
+"""How many episodes training records."""
 
 
 def train(
@@ -69,7 +73,9 @@ def train_config(
         require_determinism()
     recorder = Recorder(config, RunFolder(out) if out else None, on_progress, **recording)
     program = training.Program(training.Trainer(config), init_params)
-    return training.train(program, [recorder])[0]
+    result = training.train(program, [recorder])[0]
+    write_final_replay(recorder, program.trainer, result)
+    return result
 
 
 def resume(
@@ -90,9 +96,32 @@ def resume(
         require_determinism()
     folder.refuse_removed_options()
     recorder = Recorder(config, folder, on_progress, resume=True, **recording)
-    result = training.train(training.Program(training.Trainer(config)), [recorder])[0]
+    program = training.Program(training.Trainer(config))
+    result = training.train(program, [recorder])[0]
+    write_final_replay(recorder, program.trainer, result)
     remember(env=config.env, graph=config.graph)
     return result
+
+
+def write_final_replay(recorder: Recorder, trainer: training.Trainer, result: TrainResult) -> None:
+    """Record a few episodes of the first seed's final policy into the run folder, for reports.
+
+    An environment that draws no proper pictures loses its replay, not its run."""
+    if recorder.folder is None or result.interrupted:
+        return
+    try:
+        replay = first_seed(trainer, result).replay(jax.random.key(0), REPLAY_EPISODES)
+    except UsageError as error:
+        warnings.warn(f"No replay was recorded: {error}", stacklevel=2)
+        return
+    write_replay(recorder.folder.path / FILE_NAME, replay)
+
+
+def first_seed(trainer: training.Trainer, result: TrainResult) -> "Run":
+    """The final policy of the first seed of a training that has just ended."""
+    trained = (result.state.learner.params, result.state.graph_state)
+    params, graph = jax.tree.map(lambda leaf: leaf[0], trained)
+    return Run(result.config, trainer.env, trainer, result.state, params, graph)
 
 
 class Run(NamedTuple):
@@ -139,6 +168,16 @@ class Run(NamedTuple):
             )
         return " ".join(notes)
 
+    def credit_options(self) -> dict[str, Any] | None:
+        """Arguments with which `credited_rewards` gives the weights of this run's training; None
+        without graph credit."""
+        learner, credit = self.config.learner, self.config.credit
+        if not self.trainer.uses_graph:
+            return None
+        names = ("unreached_weight", "cross_weight", "advantage_form")
+        weights = {name: getattr(credit, name) for name in names}
+        return {"gamma": learner.gamma, "lambda_": learner.lambda_, **weights}
+
     def record(
         self,
         key: Array,
@@ -162,6 +201,19 @@ class Run(NamedTuple):
             self.init_hidden_state(n_episodes),
             source.needs | needs,
             infer,
+        )
+
+    def replay(
+        self, key: Array, n_episodes: int, policy: Which = "last", most_bytes: int = MOST_BYTES
+    ) -> Replay:
+        """Episodes as pages show them: pictures, rewards, graphs and credit weights."""
+        return make_replay(
+            self.env,
+            self.record(key, n_episodes),
+            f"{self.config.method} ({policy})",
+            self.credit_note(),
+            self.credit_options(),
+            most_bytes,
         )
 
 

@@ -1,4 +1,4 @@
-"""What differs between a CPU and an accelerator."""
+"""Settings that depend on the backend: CPU or accelerator."""
 
 import os
 from contextlib import suppress
@@ -12,53 +12,49 @@ PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
 def launch_bound() -> bool:
-    """Whether it is the number of operations that costs time, rather than the arithmetic in them:
-    on an accelerator."""
+    """Whether kernel launches rather than arithmetic dominate the run time (accelerators)."""
     return jax.default_backend() != "cpu"
 
 
 def unroll() -> int:
-    """How many trips of a short loop to compile as one.
+    """The `unroll` argument of scans over time.
 
-    Every trip costs an accelerator a launch, whatever it computes: an iteration of ten seeds on an
-    H200 takes 2.2 ms with 5 and 3.1 ms with 1, for 17 s instead of 13 s of compilation. A CPU gains
-    nothing."""
+    On an accelerator every loop iteration costs a kernel launch. A training iteration of ten seeds
+    on an H200 takes 2.2 ms with 5 and 3.1 ms with 1; compilation takes 17 s instead of 13 s. A CPU
+    gains nothing."""
     return 5 if launch_bound() else 1
 
 
 def keep_loops_on_gpu() -> None:
-    """Let a GPU decide by itself whether a loop goes on, instead of asking the host before each
-    trip.
+    """Let XLA evaluate loop conditions on the GPU instead of on the host.
 
-    SMAClite's step is made of small loops of unknown length. 4,096 battles of MMM2 take 159 ms a
-    step when the host decides and 10 ms when the H200 does; where all loops are of known length, as
-    with the other environments, it costs 1 to 18 %. The compiler reads this setting once, before
-    the first computation: later calls come too late and change nothing."""
+    A SMAClite step consists of small loops of data-dependent length. 4,096 battles of MMM2 take
+    159 ms per step with conditions on the host and 10 ms with conditions on the H200. For the other
+    environments, whose loops have fixed length, the flag costs 1 to 18 %. XLA reads it once, before
+    the first computation; later calls have no effect."""
     if any(find_spec(plugin) for plugin in PLUGINS) and "command_buffer" not in os.environ.get(
         "XLA_FLAGS", ""
     ):
-        os.environ["XLA_FLAGS"] = (
-            f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL".strip()
-        )
+        flag = "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
 
 
 def use_all_cores() -> None:
-    """Let every core of a CPU be a device of its own, so that seeds spread over them (see
-    `devices_for`).
+    """Make every CPU core a JAX device, so that seeds are distributed over them (`devices_for`).
 
-    On two cores ten seeds of foraging train a sixth faster so than vmapped on one device. Like the
-    above it must come before the first computation."""
+    On two cores ten seeds of LBF train a sixth faster than with `vmap` on one device. Must be
+    called before the first computation."""
     if getattr(jax.config, "jax_num_cpu_devices", 0) > 0 or "device_count" in os.environ.get(
         "XLA_FLAGS", ""
     ):
-        return  # somebody else has decided
+        return  # set by the user
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    with suppress(RuntimeError):  # too late
+    with suppress(RuntimeError):  # the backend is already initialised
         jax.config.update("jax_num_cpu_devices", n_cores)
 
 
 def devices_for(n_seeds: int) -> int:
-    """Over how many devices seeds spread evenly."""
+    """The largest number of local devices that divides `n_seeds`."""
     return max(n for n in range(1, jax.local_device_count() + 1) if n_seeds % n == 0)
 
 

@@ -1,4 +1,4 @@
-"""Writing files so that a reader, or a crash, never sees half of one."""
+"""Atomic and durable file writes."""
 
 import errno
 import os
@@ -9,8 +9,7 @@ from dgmarl.errors import RunError, UsageError
 
 
 def write_atomic(path: Path | str, content: str | bytes) -> Path:
-    """Write to a temporary neighbour, flush it to disk, then rename: the old file stays whole until
-    the new one is."""
+    """Write to a temporary file in the same folder, fsync, then rename over `path`."""
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
     temporary = None
@@ -33,7 +32,7 @@ def write_atomic(path: Path | str, content: str | bytes) -> Path:
 
 
 def append_line(path: Path | str, content: str) -> None:
-    """Append whole lines and flush them to disk; a crash can cut only what is being appended."""
+    """Append whole lines and fsync. A crash can truncate only the lines being appended."""
     try:
         with open(path, "a", encoding="utf-8") as file:
             file.write(content)
@@ -44,7 +43,7 @@ def append_line(path: Path | str, content: str) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> UsageError | RunError:
-    """The sentence for a failed write: a mistake of the user's, or a disk that is full."""
+    """The error for a failed write: a RunError if the disk failed, else a UsageError."""
     kind = (
         RunError
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -57,8 +56,7 @@ def unwritable(path: Path, error: OSError) -> UsageError | RunError:
 
 
 def refuse_unwritable(path: Path | str) -> None:
-    """Fail before long work rather than after it: some ancestor of `path` must be a folder one may
-    write to."""
+    """Raise a UsageError before long work if a file at `path` could not be written afterwards."""
     path = Path(path)
     if path.is_dir():
         raise UsageError(

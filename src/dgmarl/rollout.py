@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.device import unroll
-from dgmarl.envs.base import Environment, Observation, Outcome
+from dgmarl.envs.base import Environment, Observation, Outcome, random_actions
 
 HiddenState = Any
 Act = Callable[
@@ -328,13 +328,6 @@ def act_randomly(
     """The policy that knows nothing."""
     action = random_actions(key, observation)
     return action, -jnp.log(observation.action_mask.sum(axis=-1).astype(jnp.float32)), hidden_state
-
-
-def random_actions(key: PRNGKeyArray, observation: Observation) -> Int[Array, "*B N"]:
-    """Uniform over the available actions of every agent, from one number per agent."""
-    rank = jnp.cumsum(observation.action_mask, axis=-1)
-    chosen = jnp.floor(jax.random.uniform(key, rank.shape[:-1]) * rank[..., -1])
-    return (rank <= chosen[..., None]).sum(axis=-1).clip(max=rank.shape[-1] - 1)
 
 
 class Transition(NamedTuple):

@@ -315,12 +315,12 @@ class Program:
 
 def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
     """Train all runs of a program until the slowest seed has had its steps; one result for each."""
-    # What cannot be trained is refused here, before a recorder creates its folder.
-    fresh = program.init()
+    fresh = program.init()  # refuses what cannot run before anything is written
     with ExitStack() as stack:
         for recorder in recorders:
             stack.enter_context(recorder)
-        states = [recorder.start(state) for recorder, state in zip(recorders, fresh, strict=True)]
+        pairs = zip(recorders, fresh, strict=True)
+        states = [recorder.start(state) for recorder, state in pairs]
         if any(recorder.wants_more() for recorder in recorders):
             states = _train(program, recorders, states)
         return [recorder.finish(state) for recorder, state in zip(recorders, states, strict=True)]
@@ -333,9 +333,7 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
     advance = jax.jit(program.advance, donate_argnums=0).lower(carried, 1).compile()
     for recorder in recorders:
         recorder.compiled(time.perf_counter() - began)
-    while any(one.wants_more() for one in recorders) and not any(
-        one.interrupted for one in recorders
-    ):
+    while any(recorder.wants_more() for recorder in recorders):
         # The first evaluation comes after one iteration.
         n_iterations = 1 if recorders[0].is_new() else program.iterations_per_evaluation
         advanced = jax.block_until_ready(advance(carried, n_iterations))
@@ -345,6 +343,8 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
             states[k] = part.state
             if recorder.wants_more():
                 recorder.record(part)
+        if any(recorder.interrupted for recorder in recorders):
+            break
     return states
 
 

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from dgmarl.cli import main
+from dgmarl.cli import commands, main
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -20,7 +20,7 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 def test_help_lists_every_command(capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
-    for command in ("envs", "check-env", "watch", "doctor"):
+    for command in commands():
         assert f"  {command} " in out
 
 
@@ -132,3 +132,23 @@ def test_a_custom_environment_that_returns_nan_is_refused(capsys, tmp_path):
         assert code == 2
         assert "reward is NaN or infinite at step 0" in err
     assert not (tmp_path / "page.html").exists()
+
+
+def test_check_env_says_that_an_oracle_graph_is_transposed(capsys, tmp_path):
+    source = textwrap.dedent(
+        """
+        import jax.numpy as jnp
+        from tests.tiny import Gift
+
+        class Transposed(Gift):
+            def oracle_graph(self, state):
+                return super().oracle_graph(state).T
+
+            def local_state(self, state):
+                return state.given * jnp.array([[0.0], [1.0]])
+        """
+    )
+    (tmp_path / "transposed.py").write_text(source)
+    code, out, _ = run(capsys, "check-env", f"{tmp_path}/transposed.py:Transposed")
+    assert code == 0
+    assert "oracle" in out.replace("transposed.py:Transposed", "")

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from dgmarl.cli.demo_page import CREDITS, TASKS, run_demo
-from dgmarl.report.style import CREDIT_NAMES
+from dgmarl.cli.demo_page import CREDIT_NAMES, CREDITS, TASKS, run_demo
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ import sys
 import time
 
 import pytest
-from dgmarl.config.methods import METHODS
-from dgmarl.config.resolve import resolve
-from dgmarl.config.schema import TrainConfig
 
 from dgmarl.cli import commands, main
 from dgmarl.cli.flags import scan, spellings
 from dgmarl.cli.train import Train
+from dgmarl.config.methods import METHODS
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, plain, read_yaml
 from dgmarl.errors import UsageError
 

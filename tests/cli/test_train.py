@@ -11,12 +11,12 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from dgmarl.config.resolve import resolve
-from dgmarl.config.schema import TrainConfig
 
 import dgmarl
 from dgmarl.cli import main
 from dgmarl.cli.train import Train
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, read_yaml
 from dgmarl.runs.folder import RunFolder
 from tests.tiny import GIFT, WINDOWS

@@ -240,9 +240,9 @@ class TestWinnerTakesAll:
     @given(seed=st.integers(0, 2**31 - 1))
     def test_the_team_gets_what_it_gets_when_sharing_and_one_player_per_food_has_it_all(self, seed):
         """A hundred crowded boards per example, most players loading."""
-        shared, won, batched_index = map(np.asarray, _both_rewards(seed))
+        shared, won, chosen = map(np.asarray, _both_rewards(seed))
         np.testing.assert_allclose(won.sum(1), shared.sum(1), atol=1e-6)
-        assert ((won > 0).sum(1) == batched_index).all()
+        assert ((won > 0).sum(1) == chosen).all()
         assert not (won > 0)[shared == 0].any()
 
 

@@ -10,7 +10,7 @@ import pytest
 from dgmarl import UsageError, make_env
 
 
-def rollout_state(env, *actions):
+def play(env, *actions):
     """Total payoff of a sequence of joint actions, and whether the game ended with the last one
     only."""
     state, _ = env.reset(jax.random.key(0))
@@ -32,15 +32,15 @@ def rollout_state(env, *actions):
 def test_one_shot_games_pay_their_matrix(env_id, payoff):
     env = make_env(env_id)
     for joint in itertools.product(range(3), repeat=2):
-        assert rollout_state(env, joint) == (payoff[joint[0]][joint[1]], [True])
+        assert play(env, joint) == (payoff[joint[0]][joint[1]], [True])
 
 
 def test_the_two_step_game_is_decided_by_agent_0():
     env = make_env("matrix/two-step")
     risky = np.array([[0, 1], [1, 8]])
     for other, *second in itertools.product(range(2), repeat=3):
-        assert rollout_state(env, (0, other), second) == (7.0, [False, True])
-        assert rollout_state(env, (1, other), second) == (
+        assert play(env, (0, other), second) == (7.0, [False, True])
+        assert play(env, (1, other), second) == (
             risky[second[0], second[1]],
             [False, True],
         )

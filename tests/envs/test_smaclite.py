@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmarl import make_env
+from dgmarl.envs.base import random_actions
 from dgmarl.envs.smaclite import (
     SCENARIOS,
     Scenario,
@@ -30,10 +31,9 @@ from dgmarl.envs.smaclite.scenarios import Group
 from dgmarl.envs.smaclite.terrain import TERRAINS, rectangles, walkable
 from dgmarl.envs.smaclite.types import EAST, FIRST_TARGET, STOP
 from dgmarl.errors import UsageError
-from dgmarl.rollout import random_actions
 
 KEY = jax.random.key(0)
-IN_CI = ("2s3z", "skirmish")
+IN_CI = ("skirmish",)  # it has everything in it; the contract test plays 2s3z
 SIZES = {
     # actions, observation, state, highest raw reward, as published
     "MMM": (16, 160, 290, 1015),
@@ -70,7 +70,17 @@ def battle(name: str, **options) -> Smaclite:
 
 @cache
 def stepper(name: str, **options):
+    """One step with a given order of turns."""
     return jax.jit(battle(name, **options).step)
+
+
+IN_ORDER = np.tile(np.arange(8), (8, 1))
+"""The eight units of "skirmish" act in the order of their numbers in each of the eight ticks."""
+
+
+@cache
+def first_state(name: str) -> State:
+    return jax.jit(battle(name).reset)(KEY)[0]
 
 
 N_BATTLES = 8
@@ -85,6 +95,12 @@ def player(name: str):
     """
     env = battle(name)
 
+    def step(*arguments):
+        """Over two axes of battles, as seeds and environments are."""
+        nested = jax.tree.map(lambda leaf: leaf.reshape(2, -1, *leaf.shape[1:]), arguments)
+        result = jax.vmap(jax.vmap(env.step))(*nested)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result)
+
     def one_step(carry, key):
         state, observation, running = carry
         act_key, step_key = jax.random.split(key)
@@ -96,9 +112,7 @@ def player(name: str):
             act_key,
             observation._replace(action_mask=jnp.where(some, liked, observation.action_mask)),
         )
-        after, seen, outcome = jax.vmap(env.step)(
-            jax.random.split(step_key, N_BATTLES), state, action
-        )
+        after, seen, outcome = step(jax.random.split(step_key, N_BATTLES), state, action)
         done = outcome.terminated | outcome.truncated
         return (after, seen, running & ~done), (state, after, observation, action, outcome, running)
 
@@ -192,17 +206,17 @@ class TestRules:
     5 and 6, zealot 7."""
 
     def start(self, **changes) -> State:
-        state, _ = battle("skirmish").reset(KEY)
+        state = first_state("skirmish")
         values = {name: np.array(getattr(state, name)) for name in changes}
         for name, entries in changes.items():
             for unit, value in entries.items():
                 values[name][unit] = value
         return state._replace(**{name: jnp.asarray(value) for name, value in values.items()})
 
-    def play(self, state: State, actions, n: int = 1, **options):
+    def play(self, state: State, actions, n: int = 1):
         for _ in range(n):
-            state, observation, outcome = stepper("skirmish", **options)(
-                KEY, state, np.array(actions, np.int32)
+            state, observation, outcome = stepper("skirmish")(
+                KEY, state, np.array(actions, np.int32), IN_ORDER
             )
         return state, observation, outcome
 
@@ -246,7 +260,8 @@ class TestRules:
         }
         state = self.start(position={**FAR, **close}, hp={1: 3.0}, target={0: 1})
         order = np.tile(np.array([7, 0, 1, 2, 3, 4, 5, 6]), (8, 1))
-        after, _, _ = jax.jit(battle("skirmish", revive=revive).step)(
+        options = {} if revive else {"revive": False}
+        after, _, _ = stepper("skirmish", **options)(
             KEY, state, np.array([FIRST_TARGET + 1, STOP, STOP, STOP]), order
         )
         assert bool(after.in_play[1]) == revive
@@ -277,14 +292,13 @@ class TestRules:
             Group("enemy", (16.0, 16.0), {"zealot": 2}),
         )
         env = Smaclite(Scenario("meadow", groups, attack_point=(14.0, 16.0), terrain="all_green"))
-        state, _ = env.reset(KEY)
+        state, _ = jax.jit(env.reset)(KEY)
         after, _, outcome = jax.jit(env.step)(KEY, state, np.array([FIRST_TARGET, FIRST_TARGET]))
         assert float(outcome.reward.sum()) > 0
         assert np.isfinite(after.position).all()
 
     def test_the_order_decides_and_shapes_are_checked(self):
-        env = battle("skirmish")
-        state, _ = env.reset(KEY)
+        env, state = battle("skirmish"), first_state("skirmish")
         with pytest.raises(ValueError, match="action must have shape"):
             env.step(KEY, state, jnp.zeros(3, jnp.int32))
         with pytest.raises(ValueError, match="order must have shape"):
@@ -380,25 +394,25 @@ class TestInvariants:
         assert not np.array_equal(first[1].position, other[1].position)
 
     def test_one_battle_alone_and_among_others_is_the_same(self):
-        before, _, _, action, _, _ = episodes("skirmish", 7)
-        keys = jax.random.split(KEY, N_BATTLES)
-        state = jax.tree.map(lambda leaf: leaf[10], before)
-        nested = jax.tree.map(
-            lambda leaf: leaf.reshape(2, 4, *leaf.shape[1:]), (keys, state, action[10])
-        )
-        many, _, _ = jax.jit(jax.vmap(jax.vmap(battle("skirmish").step)))(*nested)
+        before, after, _, action, _, _ = episodes("skirmish", 7)
+        step = 10
+        key = jax.random.split(jax.random.key(7), battle("skirmish").spec.horizon)[step]
+        keys = jax.random.split(jax.random.split(key)[1], N_BATTLES)
         for k in (0, 6):
+            turns = random_turns(keys[k], battle("skirmish").roster.n_units)
             one, _, _ = stepper("skirmish")(
-                keys[k], jax.tree.map(lambda leaf, k=k: leaf[k], state), action[10][k]
+                KEY,
+                jax.tree.map(lambda leaf, k=k: leaf[step, k], before),
+                action[step, k],
+                np.argsort(turns, axis=1),
             )
-            np.testing.assert_array_equal(many.in_play[k // 4, k % 4], one.in_play)
-            np.testing.assert_allclose(many.position[k // 4, k % 4], one.position, atol=1e-5)
+            np.testing.assert_array_equal(after.in_play[step, k], one.in_play)
+            np.testing.assert_allclose(after.position[step, k], one.position, atol=1e-5)
 
 
 class TestGraphs:
     def test_distance_and_nearest_rules(self):
-        env = battle("skirmish")
-        state, _ = env.reset(KEY)
+        env, state = battle("skirmish"), first_state("skirmish")
         place = (
             jnp.asarray(np.array(state.position))
             .at[:4]
@@ -416,8 +430,7 @@ class TestGraphs:
         assert gone[1].tolist() == [False, True, False, False]
 
     def test_the_local_state_of_an_agent_is_its_own(self):
-        env = battle("skirmish")
-        state, _ = env.reset(KEY)
+        env, state = battle("skirmish"), first_state("skirmish")
         moved = state._replace(position=state.position.at[2].add(1.0))
         differs = (np.asarray(env.local_state(state)) != np.asarray(env.local_state(moved))).any(1)
         assert differs.tolist() == [False, False, True, False]
@@ -430,7 +443,8 @@ groups:
   - {side: ally, at: [9, 16], units: {marine: 2, brute: 1}}
   - {side: enemy, at: [23, 16], units: {zealot: 2}}
 unit_types:
-  brute: {hp: 200, damage: 9, cooldown: 1, speed: 2, attack_range: 1, size: 1.5, attributes: [armored]}
+  brute:
+    {hp: 200, damage: 9, cooldown: 1, speed: 2, attack_range: 1, size: 1.5, attributes: [armored]}
 """
 
     def test_a_file_becomes_an_environment(self, tmp_path):
@@ -438,7 +452,7 @@ unit_types:
         path.write_text(self.text)
         env = make_env(f"smaclite/{path}", reward="team")
         assert (env.spec.name, env.spec.n_agents, env.spec.n_actions) == ("smaclite/brawl", 3, 8)
-        state, _ = env.reset(KEY)
+        state, _ = jax.jit(env.reset)(KEY)
         assert float(state.hp[2]) == 200
 
     @pytest.mark.parametrize(

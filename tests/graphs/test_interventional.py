@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dgmarl import make_env
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 from dgmarl.envs.lbf.types import EAST, LOAD, NONE, WEST, State
 from dgmarl.errors import UsageError
@@ -377,7 +377,7 @@ def test_bad_input_is_refused():
         intervene(env, state, KEY, jnp.zeros(2, jnp.int32))
     with pytest.raises(ValueError, match="integers"):
         intervene(env, state, KEY, jnp.zeros(3))
-    with pytest.raises(ValueError, match=r"avail must have the shape \(3, 3\)"):
+    with pytest.raises(ValueError, match=r"action_mask must have the shape \(3, 3\)"):
         intervene(env, state, KEY, action, jnp.ones((3, 2), bool))
     with pytest.raises(ValueError, match="one entry for each of 2 steps"):
         intervene_rollout(env, state, KEY[None], jnp.stack([action, action]))

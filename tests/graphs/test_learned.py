@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dgmarl import Environment, EnvSpec, Observation, Outcome
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.errors import UsageError
 from dgmarl.graphs import learned
 from dgmarl.graphs.learned import GraphModelConfig, LearnedSource, in_chunks

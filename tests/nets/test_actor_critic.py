@@ -117,17 +117,18 @@ def test_both_biases_of_the_gru_matter(gru):
 def test_a_sequence_at_once_is_the_same_as_step_by_step(recurrent, shared):
     policy = Policy(SPEC, HIDDEN, recurrent, shared)
     params, observation = policy.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
+    log_probs = jax.jit(policy.log_probs)
     is_first = jnp.zeros((T, B), bool).at[0].set(True).at[4, 0].set(True)
-    last, at_once = policy.log_probs(params, policy.init_hidden_state(B), observation, is_first)
+    last, at_once = log_probs(params, policy.init_hidden_state(B), observation, is_first)
     hidden_state, single = policy.init_hidden_state(B), []
     for t in range(T):
-        hidden_state, log_probs = policy.log_probs(
+        hidden_state, chances = log_probs(
             params,
             hidden_state,
             jax.tree.map(lambda leaf, t=t: leaf[t : t + 1], observation),
             is_first[t : t + 1],
         )
-        single.append(log_probs[0])
+        single.append(chances[0])
     np.testing.assert_allclose(at_once, np.stack(single), atol=1e-5)
     np.testing.assert_allclose(last, hidden_state, atol=1e-5)
 
@@ -136,16 +137,17 @@ def test_a_sequence_at_once_is_the_same_as_step_by_step(recurrent, shared):
 def test_memory_does_not_leak_into_the_next_episode_of_a_window(shared):
     policy = Policy(SPEC, HIDDEN, True, shared)
     params, observation = policy.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
+    log_probs = jax.jit(policy.log_probs)
     is_first = jnp.zeros((T, B), bool).at[3, 0].set(True)
     before = policy.init_hidden_state(B) + 1.0
-    _, whole = policy.log_probs(params, before, observation, is_first)
+    _, whole = log_probs(params, before, observation, is_first)
     other = observation._replace(agents_view=observation.agents_view.at[:3].add(5.0))
-    _, changed = policy.log_probs(params, before - 3.0, other, is_first)
+    _, changed = log_probs(params, before - 3.0, other, is_first)
     # Environment 0 began anew at step 3: nothing from before is left. Environment 1 played on: it
     # remembers.
     np.testing.assert_array_equal(changed[3:, 0], whole[3:, 0])
     assert not np.allclose(changed[3:, 1], whole[3:, 1])
-    _, fresh = policy.log_probs(
+    _, fresh = log_probs(
         params,
         policy.init_hidden_state(B),
         jax.tree.map(lambda leaf: leaf[3:], observation),

@@ -1,6 +1,7 @@
 """Mixers: the formulas by hand, monotonicity, IGM by enumeration, and what each can and cannot
 represent."""
 
+from functools import cache
 from itertools import product
 
 import jax
@@ -137,13 +138,21 @@ def test_the_best_joint_action_is_that_of_the_best_single_actions(kind):
 def fitted(kind: str, game, best: tuple[int, int]) -> np.ndarray:
     """The payoffs as a mixer represents them, fitted directly where single agents prefer `best`;
     the better of two fits."""
-    mixer = Mixer(game.spec, kind, heads=10)
-    joint = np.array(list(product(range(3), repeat=2)))
-    state, payoff = np.ones((9, 1), np.float32), game.payoff[0].ravel()
+    payoff = game.payoff[0].ravel()
     worse = np.arange(3) != np.array(best)[:, None]
+    fits = np.asarray(fitter(kind)(jax.random.split(jax.random.key(0), 2), payoff, worse))
+    return fits[np.abs(fits - payoff).max(axis=1).argmin()].reshape(3, 3)
+
+
+@cache
+def fitter(kind: str):
+    """One compiled program for all games of this size."""
+    mixer = Mixer(climbing().spec, kind, heads=10)
+    joint = np.array(list(product(range(3), repeat=2)))
+    state = np.ones((9, 1), np.float32)
     rule = optax.flatten(optax.adam(optax.cosine_decay_schedule(3e-3, 4000)))
 
-    def represented(params):
+    def represented(params, worse):
         # A sum and a monotone mixture may choose by how much other actions are worse; QPLEX weighs
         # them itself.
         utilities = (
@@ -154,18 +163,20 @@ def fitted(kind: str, game, best: tuple[int, int]) -> np.ndarray:
             params["mixer"], chosen, jnp.full(chosen.shape, params["level"]), joint, state
         )[:, 0]
 
-    def step(carry, _):
-        params, moments = carry
-        gradient = jax.grad(lambda params: ((represented(params) - payoff) ** 2).mean())(params)
-        change, moments = rule.update(gradient, moments)
-        return (optax.apply_updates(params, change), moments), None
+    def fit(key, payoff, worse):
+        def loss(params):
+            return ((represented(params, worse) - payoff) ** 2).mean()
 
-    def fit(key):
+        def step(carry, _):
+            params, opt_state = carry
+            updates, opt_state = rule.update(jax.grad(loss)(params), opt_state)
+            return (optax.apply_updates(params, updates), opt_state), None
+
         params = {"mixer": mixer.init(key), "gap": jnp.zeros((2, 3)), "level": jnp.float32(0)}
-        return represented(jax.lax.scan(step, (params, rule.init(params)), None, 4000)[0][0])
+        (params, _), _ = jax.lax.scan(step, (params, rule.init(params)), None, 4000)
+        return represented(params, worse)
 
-    fits = np.asarray(jax.jit(jax.vmap(fit))(jax.random.split(jax.random.key(0), 2)))
-    return fits[np.abs(fits - payoff).max(axis=1).argmin()].reshape(3, 3)
+    return jax.jit(jax.vmap(fit, in_axes=(0, None, None)))
 
 
 @pytest.mark.parametrize(("game", "best"), [(climbing(), (0, 0)), (penalty(50), (0, 2))])

@@ -1,80 +1,79 @@
-"""Grids: what is done is skipped, what was cut off goes on, cells of equal shape share a
-program."""
+"""The paper's runs: distinct files, grids in batches, what the command refuses."""
 
-import json
 import subprocess
 import sys
-import threading
-import time
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 
-from dgmarl.config.presets import resolve
-from dgmarl.paper.grids import GRIDS, Cell, main, programs, run_grid
-from tests.tiny import GIFT, SMALL
+from dgmarl.config.convert import upgrade
+from dgmarl.config.methods import find_method
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.yaml import build, plain
+from dgmarl.errors import UsageError
+from dgmarl.paper.__main__ import main
+from dgmarl.paper.grids import GRIDS, RUNS
+from dgmarl.paper.sweep import Plan, Resources, make_plan, train_grid
+from dgmarl.report.results import read_results
+from dgmarl.sweeps.planned import PlannedRun, batches
+
+ROOT = Path(__file__).parents[2]
 
 
-def cell(method, **overrides):
-    return Cell(
-        "toys", "gift", method, resolve(GIFT, method, {**SMALL, **overrides}, seeds=1, steps=40)
-    )
+def planned(name: str, root: Path) -> list[PlannedRun]:
+    """The grid without building environments, which `make_plan` does to check them."""
+    grid = GRIDS[name]
+    return [
+        PlannedRun(run.name, run.config(grid.seeds, grid.steps), run.result(root))
+        for run in grid.runs
+    ]
 
 
-def test_finished_cells_are_skipped_and_a_file_holds_every_seeds_curve(tmp_path, monkeypatch):
-    cells = [cell("ippo-local"), cell("ippo-dg")]
-    out, runs = tmp_path / "results", tmp_path / "runs"
-    run_grid(cells, out, runs=runs)
-    facts = json.loads((out / "toys" / "gift__ippo-dg.json").read_text())
-    assert len(facts["return_mean"]) == 1
-    assert len(facts["steps"][0]) == len(facts["return_mean"][0]) > 1
-    assert "graph_density" in facts
-    assert "graph_density" not in json.loads((out / "toys" / "gift__ippo-local.json").read_text())
-    monkeypatch.setattr("dgmarl.paper.grids.train_all", lambda recorders: 1 / 0)
-    run_grid(cells, out, runs=runs)
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_grid_has_one_file_per_run_and_batches_hold_all_of_them(name, tmp_path):
+    runs = planned(name, tmp_path)
+    assert len({run.result_file for run in runs}) == len(runs)
+    together = batches(runs, 8)
+    assert sum(map(len, together)) == len(runs)
+    assert max(map(len, together)) <= 8
 
 
-def test_ctrl_c_stops_what_runs_begins_nothing_more_and_publishes_nothing(tmp_path, monkeypatch):
-    began = threading.Event()
-
-    def train_until_told(recorders):
-        began.set()
-        while not recorders[0].interrupted:
-            time.sleep(0.01)
-        return [SimpleNamespace(interrupted=True) for _ in recorders]
-
-    def ctrl_c(jobs):
-        began.wait()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("dgmarl.paper.grids.train_all", train_until_told)
-    monkeypatch.setattr("dgmarl.paper.grids.as_completed", ctrl_c)
-    cells = [cell("ippo-local"), cell("mappo-local")]
-    with pytest.raises(KeyboardInterrupt):
-        run_grid(cells, tmp_path, workers=1, lanes=1)
-    assert not list(tmp_path.iterdir())
+def test_published_files_are_of_the_defined_runs():
+    """Their configurations, converted to today's format, are those that would be trained now, but
+    for seeds and steps. Options that were removed since have no definition."""
+    removed = ("adapt_cross_weight", "edge_strength", "fade", "replay", "warm_up", "keep", "mask_")
+    for result in read_results(ROOT / "results"):
+        key = (result.benchmark, result.scenario, result.method)
+        gone = any(option in result.method for option in removed)
+        assert (key in RUNS) != gone, key
+        if not gone:
+            used = build(TrainConfig, upgrade(result.facts["config"]))
+            assert compared(used) == compared(RUNS[key].config()), key
 
 
-def test_every_grid_has_one_file_per_cell_and_programs_hold_all_of_them(tmp_path):
-    for make in GRIDS.values():
-        cells = make()
-        assert len({cell.path(tmp_path) for cell in cells}) == len(cells)
-        together = programs(cells, lanes=8)
-        assert sum(map(len, together)) == len(cells)
-        assert max(map(len, together)) <= 8
+def compared(config: TrainConfig) -> dict:
+    """Without what the method does not use."""
+    values = plain(config)
+    for name in ("seeds", "steps"):
+        del values[name]
+    if not find_method(config.method).uses_graph:
+        del values["graph"]
+    if values.get("graph") != "learned":
+        del values["graph_model"]
+    return values
 
 
-def test_battles_come_first_as_in_the_paper_and_credit_modes_share_a_program():
-    cells = GRIDS["smaclite"]()
-    assert [f"{cell.scenario}__{cell.method}" for cell in cells[:3]] == [
+def test_battles_come_first_as_in_the_paper_and_kinds_of_credit_share_a_program(tmp_path):
+    runs = planned("smaclite", tmp_path)
+    assert [run.name for run in runs[:3]] == [
         "MMM__mappo-local",
         "MMM__mappo-global",
         "MMM__mappo-dg-learned",
     ]
     names = [
-        [cell.method for cell in program]
-        for program in programs(cells, lanes=8)
-        if program[0].scenario == "MMM"
+        [run.name.removeprefix("MMM__") for run in batch]
+        for batch in batches(runs, 8)
+        if batch[0].name.startswith("MMM__")
     ]
     # A learned graph has networks of its own, and its critic one head per agent.
     assert names == [
@@ -86,46 +85,63 @@ def test_battles_come_first_as_in_the_paper_and_credit_modes_share_a_program():
     ]
 
 
-def test_programs_apart_are_processes_that_get_their_own_cells_and_a_failure_is_told(
-    tmp_path, monkeypatch
-):
-    out, commands = tmp_path / "results", []
+def test_few_steps_still_give_ten_evaluations(tmp_path):
+    run = RUNS["star-spread", "n5", "ippo-dg"]
+    assert run.config().evaluation.interval == 20_000
+    assert run.config(steps=100_000).evaluation.interval == 10_000
+    plan = make_plan([run, run], tmp_path, None, seeds=2, steps=100_000)
+    assert [(one.config.seeds, one.config.steps) for one in plan.runs] == [(2, 100_000)]
 
-    def process(command, **_):
-        commands.append(command)
-        for name in ("15x15-4p-3f__ippo-local", "15x15-4p-3f__ippo-global"):
-            (out / "lbf").mkdir(parents=True, exist_ok=True)
-            (out / "lbf" / f"{name}.json").write_text("{}")
-        return subprocess.CompletedProcess(command, 0, "", "out of memory")
 
-    monkeypatch.setattr(subprocess, "run", process)
-    arguments = [
-        "lbf",
-        "--only",
-        "^15x15-4p-3f__ippo-(local|global)$",
-        "--out",
-        str(out),
-        "--steps",
-        "1e6",
-        "--apart",
+def test_a_grid_trains_the_chosen_runs_with_the_given_numbers(tmp_path, monkeypatch):
+    trained: list[tuple[Plan, Resources]] = []
+    monkeypatch.setattr(
+        "dgmarl.paper.sweep.train_plan", lambda plan, how: trained.append((plan, how))
+    )
+    out, runs = tmp_path / "results", tmp_path / "runs"
+    arguments = ["lbf", "--only", "^15x15-4p-3f__ippo-(local|global)$", "--out", str(out)]
+    arguments += ["--steps", "1e6", "--seeds", "3", "--workers", "2", "--runs", str(runs)]
+    assert main(arguments) == 0
+    ((plan, how),) = trained
+    assert how == Resources(workers=2, batched=8, apart=False)
+    assert [(run.config.method, run.config.steps, run.config.seeds) for run in plan.runs] == [
+        ("ippo-local", 1_000_000, 3),
+        ("ippo-global", 1_000_000, 3),
     ]
-    monkeypatch.setattr(sys, "argv", ["grid", *arguments])
-    main()
-    names = r"^(15x15\-4p\-3f__ippo\-local|15x15\-4p\-3f__ippo\-global)$"
-    passed = [
-        "--out",
-        str(out),
-        "--lanes",
-        "8",
-        "--steps",
-        "1000000",
-        "--only",
-        names,
-        "--workers",
-        "1",
-    ]
-    assert commands == [[sys.executable, "-m", "dgmarl.paper.grids", "lbf", *passed]]
-    arguments[2] = "^15x15-4p-3f__mappo-dg-oracle$"
-    monkeypatch.setattr(sys, "argv", ["grid", *arguments])
-    with pytest.raises(RuntimeError, match=r"left mappo-dg-oracle undone:\nout of memory"):
-        main()
+    assert plan.runs[0].result_file == out / "lbf" / "15x15-4p-3f__ippo-local.json"
+    assert plan.runs[0].folder == runs / "lbf" / "15x15-4p-3f__ippo-local"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["lbf-oracel"], "did you mean lbf-oracle"),
+        (["lbf", "--seeds", "0"], "--seeds is 0"),
+        (["lbf", "--seeds", "many"], "--seeds is 'many'"),
+        (["lbf", "--workers", "0"], "--workers is 0"),
+        (["lbf", "--steps", "0"], "steps is 0"),
+        (["lbf", "--only", "("], "not a regular expression"),
+        (["lbf", "--only", "nothing"], "no run of lbf matches"),
+    ],
+)
+def test_mistakes_are_named_and_nothing_is_written(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    only = [] if "--only" in arguments else ["--only", "^8x8-2p-4f-coop__ippo-local$"]
+    assert main([*arguments, *only]) == 2
+    assert words in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_grids_are_refused_from_python(tmp_path):
+    with pytest.raises(UsageError, match="is not a grid"):
+        train_grid("nothing", tmp_path)
+
+
+def test_the_module_needs_no_tyro_and_no_matplotlib():
+    code = (
+        "import sys; sys.modules.update(tyro=None, matplotlib=None); "
+        "from dgmarl.paper.__main__ import main; sys.exit(main(['lbf', '--only', 'nothing']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no run of lbf matches" in done.stderr

@@ -1,5 +1,4 @@
-"""`dgmarl reproduce` on a grid small enough to train: cells are skipped, resumed to the identical
-result, listed and drawn."""
+"""`dgmarl reproduce` on runs small enough to train: skipped, resumed, listed and drawn."""
 
 import json
 import re
@@ -8,22 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from dgmarl.cli import main
+from dgmarl import cli
 from dgmarl.errors import UsageError
-from dgmarl.paper import reproduce
-from dgmarl.paper.plans import FIGURES, SIX, PaperFigure, Plan
-from dgmarl.paper.reproduce import (
-    Speed,
-    estimate_seconds,
-    make_grid,
-    results_of,
-    run,
-    write_figures,
-)
+from dgmarl.paper.grids import SIX, Run
+from dgmarl.paper.paper_figures import FIGURES, PaperFigure
+from dgmarl.paper.reproduce import plan_figures, results_of, write_figures
+from dgmarl.paper.sweep import make_plan
+from dgmarl.sweeps import executor
+from dgmarl.sweeps.estimate import Speed
+from dgmarl.sweeps.executor import Silent, execute
 from tests.tiny import GIFT
 
 ROOT = Path(__file__).parents[2]
-CELLS = (
+METHODS = (
     ("ippo-local", "ippo-local", "oracle"),
     ("ippo-dg", "ippo-dg", "oracle"),
     ("ippo-dg-complete", "ippo-dg", "complete"),
@@ -34,18 +30,27 @@ TINY = PaperFigure(
     1,
     "Gifts.",
     "Everything.",
-    tuple(Plan("own", "gift", label, GIFT, *method, 250) for label, *method in CELLS),
+    tuple(Run("own", "gift", label, GIFT, method, 250, graph) for label, method, graph in METHODS),
 )
 
 
-def quiet(*_: object) -> None:
-    pass
+def nothing_is_trained(*_: object, **options: object) -> None:
+    raise AssertionError("a run was trained")
 
 
-def command(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main(["reproduce", *arguments])
-    return int(stop.value.code or 0)
+@pytest.fixture
+def command(monkeypatch):
+    """`dgmarl reproduce ...`, also where the package's entry points are not installed."""
+    monkeypatch.setitem(cli.COMMANDS, "reproduce", "dgmarl.paper.commands:Reproduce")
+    cli.commands.cache_clear()
+
+    def run(*arguments: str) -> int:
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["reproduce", *arguments])
+        return int(stop.value.code or 0)
+
+    yield run
+    cli.commands.cache_clear()
 
 
 def curves(out: Path) -> dict[str, tuple]:
@@ -59,51 +64,66 @@ def curves(out: Path) -> dict[str, tuple]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """The grid trained without interruption, and drawn."""
+    """All runs trained without interruption, and drawn."""
     out = tmp_path_factory.mktemp("whole")
-    grid = make_grid([TINY], out, 2, 250)
-    run(grid, out, quiet, quiet)
-    write_figures([TINY], results_of(grid, out), out)
+    plan = plan_figures([TINY], out, 2, 250)
+    execute(plan.runs)
+    write_figures([TINY], results_of(plan), out)
     return out
 
 
-def test_an_interrupted_grid_goes_on_to_the_same_results_and_figures(whole, tmp_path):
-    def crash(job, steps):
-        if job.cell.method == "ippo-dg-complete" and steps >= 200:
-            raise KeyboardInterrupt  # as if killed in the middle of the second program
+class Crash(Silent):
+    """Ends as if killed in the middle of the second program."""
 
+    def on_steps(self, run, steps):
+        if run.name.endswith("ippo-dg-complete") and steps >= 200:
+            raise KeyboardInterrupt
+
+
+def test_interrupted_runs_are_resumed_to_the_same_results_and_figures(whole, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        run(make_grid([TINY], tmp_path, 2, 250), tmp_path, crash, quiet)
-    grid = make_grid([TINY], tmp_path, 2, 250)
-    assert [job.state for job in grid.jobs] == ["done", "begun", "begun"]
-    run(grid, tmp_path, quiet, quiet)
+        execute(plan_figures([TINY], tmp_path, 2, 250).runs, Crash())
+    plan = plan_figures([TINY], tmp_path, 2, 250)
+    assert [run.state for run in plan.runs] == ["done", "begun", "begun"]
+    execute(plan.runs)
     assert curves(tmp_path) == curves(whole)
-    write_figures([TINY], results_of(grid, tmp_path), tmp_path)
+    write_figures([TINY], results_of(plan), tmp_path)
     for path in whole.rglob("*.svg"):
         assert (tmp_path / path.relative_to(whole)).read_text() == path.read_text()
 
 
-def test_progress_is_in_steps_of_the_whole_grid(whole, tmp_path):
+class Listen(Silent):
+    """Remembers steps and ends."""
+
+    def __init__(self):
+        self.steps, self.ended = [], []
+
+    def on_steps(self, run, steps):
+        self.steps.append(steps)
+
+    def on_end(self, run, outcome):
+        self.ended.append((run.name, outcome.status))
+
+
+def test_progress_is_in_steps_of_all_seeds(whole, tmp_path):
     shutil.copytree(whole / "results", tmp_path / "results")
     next((tmp_path / "results").rglob("*local.json")).unlink()
-    grid, heard, ended = make_grid([TINY], tmp_path, 2, 250), [], []
-    run(
-        grid,
-        tmp_path,
-        lambda job, steps: heard.append(steps),
-        lambda job, words: ended.append(job.cell.method),
-        workers=2,
-    )
-    assert heard == sorted(heard)
-    assert heard[-1] == 500
-    assert ended == ["ippo-local"]
+    heard = Listen()
+    execute(plan_figures([TINY], tmp_path, 2, 250).runs, heard, workers=2)
+    assert heard.steps == sorted(heard.steps)
+    assert heard.steps[-1] == 500
+    assert heard.ended == [("own/gift ippo-local", "published")]
 
 
-def test_finished_cells_are_not_trained_again(whole, monkeypatch):
-    monkeypatch.setattr(reproduce, "train", None)
-    grid = make_grid([TINY], whole, 2, 250)
-    assert [job.state for job in grid.jobs] == ["done"] * 3
-    run(grid, whole, quiet, quiet)
+def test_finished_runs_are_not_trained_again(whole, tmp_path, monkeypatch):
+    shutil.copytree(whole / "results", tmp_path / "results")
+    monkeypatch.setattr(executor, "train_all", nothing_is_trained)
+    plan = plan_figures([TINY], tmp_path, 2, 250)
+    assert [run.state for run in plan.runs] == ["done"] * 3
+    execute(plan.runs)
+    plan.runs[0].result_file.unlink()
+    with pytest.raises(AssertionError, match="was trained"):
+        execute(plan.runs)
 
 
 @pytest.mark.parametrize(
@@ -111,34 +131,31 @@ def test_finished_cells_are_not_trained_again(whole, monkeypatch):
 )
 def test_results_of_other_options_are_not_mixed(whole, seeds, steps, words):
     with pytest.raises(UsageError, match=words):
-        make_grid([TINY], whole, seeds, steps)
+        plan_figures([TINY], whole, seeds, steps)
 
 
-def test_cells_that_cannot_run_are_listed_with_the_reason(tmp_path):
-    plan = Plan("nowhere", "x", "ippo-dg-learned", "nowhere/x", "ippo-dg", "oracle", 1000)
-    grid = make_grid([PaperFigure("none", 1, "", "", (plan,))], tmp_path, 2, None)
-    assert "not a known environment" in grid.not_runnable[plan]
+def test_runs_that_cannot_be_trained_are_listed_with_the_reason(tmp_path):
+    run = Run("nowhere", "x", "ippo-dg-learned", "nowhere/x", "ippo-dg", 1000)
+    plan = make_plan([run], tmp_path, None)
+    assert "not a known environment" in plan.not_runnable["nowhere/x ippo-dg-learned"]
 
 
-def test_every_figure_is_a_grid_of_distinct_cells():
-    counts = {name: len(set(figure.plans)) for name, figure in FIGURES.items()}
+def test_every_figure_is_a_choice_of_distinct_runs():
+    counts = {name: len(set(figure.runs)) for name, figure in FIGURES.items()}
     assert counts == {"motivation": 6, "random-graphs": 54, "mpe": 24, "lbf": 48, "smaclite": 30}
-    assert all(
-        len({(p.scenario, p.label) for p in figure.plans}) == len(figure.plans)
-        for figure in FIGURES.values()
-    )
-    plans = {(plan.scenario, plan.label): plan for plan in FIGURES["random-graphs"].plans}
-    assert plans["8x8-2p-4f-coop", "mappo-dg-random0.3"].graph == "random:0.3"
-    assert plans["8x8-2p-4f-coop", "mappo-dg-learned"].graph == "learned"
-    assert plans["8x8-2p-4f-coop", "mappo-dg-learned"].method == "mappo-dg"
-    assert {plan.scenario for plan in FIGURES["lbf"].plans} == set(SIX)
-    assert ("smaclite/MMM", "qplex") in {
-        (plan.env, plan.method) for plan in FIGURES["smaclite"].plans
-    }
+    runs = {(run.scenario, run.label): run for run in FIGURES["random-graphs"].runs}
+    assert runs["8x8-2p-4f-coop", "mappo-dg-random0.3"].graph == "random:0.3"
+    assert runs["8x8-2p-4f-coop", "mappo-dg-learned"].graph == "learned"
+    assert runs["8x8-2p-4f-coop", "mappo-dg-learned"].method == "mappo-dg"
+    assert {run.scenario for run in FIGURES["lbf"].runs} == set(SIX)
+    assert ("smaclite/MMM", "qplex") in {(run.env, run.method) for run in FIGURES["smaclite"].runs}
+    # Figures show the paper's settings; other presets join through results only.
+    assert {run.preset for figure in FIGURES.values() for run in figure.runs} == {"paper"}
 
 
-def test_a_dry_run_lists_cells_and_estimates(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(reproduce, "try_out", lambda config: Speed(10.0, 1000.0))
+def test_a_dry_run_lists_runs_and_estimates(command, tmp_path, capsys, monkeypatch):
+    speed = Speed(10.0, 1000.0)
+    monkeypatch.setattr("dgmarl.sweeps.estimate.measure_speed", lambda config: speed)
     assert (
         command(
             "motivation",
@@ -154,35 +171,19 @@ def test_a_dry_run_lists_cells_and_estimates(tmp_path, capsys, monkeypatch):
     )
     out = capsys.readouterr().out
     assert len(re.findall("^waiting  lbf/", out, re.MULTILINE)) == 6
-    # Per cell 10 s, and 40,000 steps of 4 or 2 agents, each with half a step of evaluation (20 % of
+    # Per run 10 s, and 40,000 steps of 4 or 2 agents, each with half a step of evaluation (20 % of
     # 5,000 per 2,000).
     seconds = 60 + 3 * 40_000 * (4 + 2) * 1.5 / 1000
-    assert f"6 cells to run, 240,000 environment steps: about {seconds / 60:.0f} minutes" in out
+    assert f"6 runs to train, 240,000 environment steps: about {seconds / 60:.0f} minutes" in out
     assert not (tmp_path / "out").exists()
 
 
-def test_a_learned_graph_is_tried_on_its_own(tmp_path, monkeypatch):
-    tried = []
-    monkeypatch.setattr(
-        reproduce,
-        "try_out",
-        lambda config: tried.append((config.method, config.graph)) or Speed(0.0, 1.0),
-    )
-    methods = (
-        ("ippo-local", "oracle"),
-        ("ippo-dg", "oracle"),
-        ("ippo-dg", "learned"),
-        ("ippo-local", "learned"),
-    )
-    plans = tuple(Plan("own", "gift", "-".join(method), GIFT, *method, 250) for method in methods)
-    estimate_seconds(make_grid([PaperFigure("tiny", 1, "", "", plans)], tmp_path, 2, 250))
-    assert tried == [("ippo-local", "oracle"), ("ippo-dg", "learned")]
-
-
 def test_figures_and_tables_come_from_published_results_without_training(
-    tmp_path, capsys, monkeypatch
+    command, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(reproduce, "train", None)
+    monkeypatch.setattr("dgmarl.paper.sweep.execute", nothing_is_trained)
+    with pytest.raises(AssertionError, match="was trained"):  # without --from
+        cli.main(["reproduce", "motivation", "--steps", "2e4", "--out", str(tmp_path / "trained")])
     for path in (ROOT / "results" / "lbf").glob("8x8*.json"):
         (tmp_path / "given" / "lbf").mkdir(parents=True, exist_ok=True)
         shutil.copy(path, tmp_path / "given" / "lbf" / path.name)
@@ -217,13 +218,15 @@ def test_figures_and_tables_come_from_published_results_without_training(
         (["figure-3"], "not a figure of the paper"),
         (["motivation", "--seeds", "0"], "--seeds is 0"),
         (["motivation", "--workers", "0"], "--workers is 0"),
-        (["motivation", "--lanes", "0"], "--lanes is 0"),
+        (["motivation", "--batched", "0"], "--batched is 0"),
         (["motivation", "--steps", "10"], "steps is 10"),
         (["motivation", "--from", "nowhere"], "nowhere is not a folder"),
         (["motivation", "--from", "nowhere", "--dry-run"], "give one of them"),
     ],
 )
-def test_mistakes_are_named_and_nothing_is_written(capsys, monkeypatch, tmp_path, arguments, words):
+def test_mistakes_are_named_and_nothing_is_written(
+    command, capsys, monkeypatch, tmp_path, arguments, words
+):
     monkeypatch.chdir(tmp_path)
     assert command(*arguments) == 2
     assert words in capsys.readouterr().err

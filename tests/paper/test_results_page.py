@@ -12,8 +12,17 @@ import pytest
 
 from dgmarl.errors import UsageError
 from dgmarl.paper.claims import claims, trios
-from dgmarl.paper.plans import IQM_OF_PAPER, SIX
-from dgmarl.paper.results_page import MARKS, page, with_section, write_page
+from dgmarl.paper.grids import SIX
+from dgmarl.paper.paper_figures import IQM_OF_PAPER
+from dgmarl.paper.results_page import (
+    MARKS,
+    draw_figures,
+    page_text,
+    readme_section,
+    with_section,
+    write_page,
+)
+from dgmarl.report.figures import data_digest
 from dgmarl.report.results import Result, read_results
 
 ROOT = Path(__file__).parents[2]
@@ -22,24 +31,29 @@ COMMITTED = sorted(path.name for path in (ROOT / "docs" / "figures").glob("*.svg
 RESULTS = read_results(ROOT / "results")
 
 
+COSTS = json.loads((ROOT / "results" / "costs.json").read_text())
+
+
 @pytest.fixture(scope="module")
-def written(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("docs")
-    shutil.copy(ROOT / "README.md", folder / "README.md")
-    write_page(ROOT / "results", folder, folder / "README.md")
-    return folder
+def drawn() -> dict:
+    """All figures as objects; rendering them takes as long again and is left to the slow test."""
+    return draw_figures(RESULTS)
 
 
-def test_the_committed_pages_are_current(written):
-    assert (written / "results.md").read_text() == (ROOT / "docs" / "results.md").read_text(), HINT
-    assert (written / "README.md").read_text() == (ROOT / "README.md").read_text(), HINT
+def test_the_committed_pages_are_current(drawn):
+    committed = (ROOT / "docs" / "results.md").read_text()
+    assert page_text(RESULTS, COSTS, drawn) == committed, HINT
+    readme = (ROOT / "README.md").read_text()
+    assert with_section(readme, readme_section(RESULTS, COSTS)) == readme, HINT
 
 
-def test_the_committed_figures_are_current(written):
-    """Another version of matplotlib draws them differently, but of the same data: the last line
-    says so."""
+def test_the_committed_figures_are_current(drawn):
+    """Versions of matplotlib render the same data differently: the last line of a file is a hash of
+    the data."""
     ours = {
-        path.name: path.read_text().splitlines()[-1] for path in (written / "figures").glob("*.svg")
+        f"{name}-{kind}.svg": f"<!-- data {data_digest(picture)} -->"
+        for name, of_kind in drawn.items()
+        for kind, picture in of_kind.items()
     }
     assert ours == {
         name: (ROOT / "docs" / "figures" / name).read_text().splitlines()[-1] for name in COMMITTED
@@ -47,16 +61,49 @@ def test_the_committed_figures_are_current(written):
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_figures_are_whole_files_with_units_and_seeds(written, name):
-    path = written / "figures" / name
+def test_figures_are_whole_files_with_units_and_seeds(name):
+    path = ROOT / "docs" / "figures" / name
     ElementTree.parse(path)
     assert re.search(r"seeds|runs per method", path.read_text())
     assert "var(" not in path.read_text()
 
 
-def test_every_figure_of_the_page_exists(written):
-    found = re.findall(r"\]\((figures/[^)]+)\)", (written / "results.md").read_text())
+def test_every_figure_of_the_page_exists():
+    found = re.findall(r"\]\((figures/[^)]+)\)", (ROOT / "docs" / "results.md").read_text())
     assert sorted(Path(path).name for path in found) == COMMITTED
+
+
+def last_lines(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text().splitlines()[-1] for path in folder.glob("*.svg")}
+
+
+def test_the_command_writes_page_figures_and_readme_and_removes_old_figures(tmp_path):
+    """With one small benchmark; the slow test below has all of them."""
+    results, docs, readme = tmp_path / "results", tmp_path / "docs", tmp_path / "README.md"
+    for path in (ROOT / "results" / "star-spread").glob("n5__*.json"):
+        (results / "star-spread").mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, results / "star-spread")
+    (docs / "figures").mkdir(parents=True)
+    for name in ("mpe-old.svg", "own.svg"):
+        (docs / "figures" / name).write_text("<svg/>")
+    readme.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
+    assert write_page(results, docs, readme) == docs / "results.md"
+    assert sorted(path.name for path in (docs / "figures").iterdir()) == [
+        "mpe-curves.svg",
+        "own.svg",
+    ]
+    ElementTree.parse(docs / "figures" / "mpe-curves.svg")
+    assert "![mpe: learning curves" in (docs / "results.md").read_text()
+    assert readme.read_text().startswith(f"before\n{MARKS[0]}\nWhat the paper says")
+
+
+@pytest.mark.slow
+def test_the_command_writes_what_is_committed(tmp_path):
+    shutil.copy(ROOT / "README.md", tmp_path / "README.md")
+    write_page(ROOT / "results", tmp_path, tmp_path / "README.md")
+    assert (tmp_path / "results.md").read_text() == (ROOT / "docs" / "results.md").read_text()
+    assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text()
+    assert last_lines(tmp_path / "figures") == last_lines(ROOT / "docs" / "figures")
 
 
 def shifted(results: list[Result], by: float) -> list[Result]:
@@ -69,7 +116,7 @@ def shifted(results: list[Result], by: float) -> list[Result]:
 
 def test_verdicts_follow_the_numbers():
     spread = [result for result in RESULTS if result.benchmark == "star-spread"]
-    better, worse = (page(shifted(spread, by), [])[0] for by in (1e4, -1e4))
+    better, worse = (page_text(shifted(spread, by), [], {}) for by in (1e4, -1e4))
     count = len(trios(spread, "star-spread", "dg"))
     assert f"- better in {count} of {count}" in better
     assert f"- worse in {count} of {count}" in worse
@@ -102,17 +149,15 @@ def six_scenarios(graph: float) -> list[Result]:
 
 
 def test_with_all_six_scenarios_the_papers_numbers_stand_beside_ours():
-    text, figures = page(six_scenarios(graph=0.89), [])
+    results = six_scenarios(graph=0.89)
+    text = page_text(results, [], {})
     assert re.search(
         r"\| IPPO-DG learned \| 0\.89 \| 0\.8\d+ \[[^]]+\] \| within our interval \|", text
     )
     assert re.search(r"\| IPPO local \| 0\.66 \| 0\.5\d+ \[[^]]+\] \| above ours \|", text)
-    assert {
-        "lbf-curves.svg",
-        "lbf-intervals.svg",
-        "lbf-profiles.svg",
-        "lbf-sample-efficiency.svg",
-    } <= figures.keys()
+    assert {"curves", "intervals", "profiles", "sample-efficiency"} <= draw_figures(results)[
+        "lbf"
+    ].keys()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +199,7 @@ def row(text: str, scenario: str) -> list[str]:
 
 
 def test_value_based_methods_are_held_against_the_paper_in_each_scenario():
-    text = page(values(iql=0.99, qmix=0.2), [])[0]
+    text = page_text(values(iql=0.99, qmix=0.2), [], {})
     # After as many steps IQL is ahead, though QMIX had five times more and ended higher than at 1
     # million.
     assert row(text, "15x15-4p-3f")[-1] == "**agrees** (after 1 of 5 million steps)"
@@ -166,7 +211,7 @@ def test_value_based_methods_are_held_against_the_paper_in_each_scenario():
     assert cells[3].startswith("0.5")
     assert cells[3].endswith("]")
     assert cells[2] == cells[4] == ""
-    other = page(values(iql=0.02, qmix=0.2), [])[0]
+    other = page_text(values(iql=0.02, qmix=0.2), [], {})
     assert row(other, "15x15-4p-3f")[-1].startswith("**does not agree**")
     # It may still learn.
     assert row(other, "8x8-2p-4f-coop")[-1] == "**open** (after 1 of 5 million steps)"
@@ -186,15 +231,15 @@ def test_claims_of_one_sentence_are_counted_together_with_their_steps():
 
 
 def test_tables_say_so_where_steps_differ():
-    text = page(values(iql=0.99, qmix=0.2), [])[0]
+    text = page_text(values(iql=0.99, qmix=0.2), [], {})
     assert "| method | IQM | the paper's IQM | mean in its worst scenario | runs | steps |" in text
-    equal = page(six_scenarios(0.5), [])[0]
+    equal = page_text(six_scenarios(0.5), [], {})
     assert "| method | IQM | the paper's IQM | mean in its worst scenario | runs |\n" in equal
 
 
 def test_what_has_no_results_is_said_to_be_untested():
     spread = [result for result in RESULTS if result.benchmark == "star-spread"]
-    assert "Not tested yet" in page(spread, [])[0]
+    assert "Not tested yet" in page_text(spread, [], {})
     assert {claim.verdict for claim in claims(spread) if claim.benchmark == "Foraging"} == {
         "not tested yet"
     }
@@ -205,12 +250,12 @@ def test_costs_are_summed_by_kind_of_machine():
         {"command": "a", "cells": 2, "device": "NVIDIA H200", "seconds": 600},
         {"command": "b", "cells": 1, "device": "cpu", "seconds": 7200},
     ]
-    text = page(six_scenarios(0.5), costs)[0]
+    text = page_text(six_scenarios(0.5), costs, {})
     assert (
-        "36 cells with 360 runs took 1,800 million environment steps, 10 GPU minutes, 2.0 CPU hours"
+        "36 runs with 360 seeds took 1,800 million environment steps, 10 GPU minutes, 2.0 CPU hours"
         in text
     )
-    assert "(33 cells were not timed)" in text
+    assert "(33 runs were not timed)" in text
 
 
 def final_mean(name: str) -> float:

@@ -305,7 +305,7 @@ def test_fixed_graph_shortcut_is_the_librarys_estimator():
         (np.zeros((4, 4)), gpomdp(by_score, by_reward, 0.8, per_trajectory=True)),
     ):
         short = moments.trajectory_gradients(
-            states, actions, moments.credited_rewards(rewards, lags, 0.8), policy
+            states, actions, moments.fixed_graph_credit(rewards, lags, 0.8), policy
         )
         np.testing.assert_allclose(short, np.asarray(expected), atol=1e-5)
 

@@ -271,4 +271,5 @@ def _line(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    replay.forbid_fused_multiply_add()
     sys.exit(main(sys.argv[1:]))

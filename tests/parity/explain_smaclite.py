@@ -55,7 +55,10 @@ def explain(
             gap = np.abs(played["taken"] - mine["taken"]).max(-1)
             tick = int(np.argmax(gap.any(-1)))
             unit = int(np.argmax(gap[tick]))
-            return f"with {reason}, it is the recorded one; first at tick {tick}, unit {unit} (by {gap[tick, unit]:.1g})"
+            return (
+                f"with {reason}, it is the recorded one; first at tick {tick}, unit {unit} "
+                f"(by {gap[tick, unit]:.1g})"
+            )
     return None
 
 
@@ -80,17 +83,17 @@ def _play(
     velocities `taken` per tick."""
     command, wishes, turns = _compiled(env)
     given = _with_battle(command(state, action))
-    earned, batched_index = np.zeros(env.roster.n_units), []
+    earned, chosen = np.zeros(env.roster.n_units), []
     for turn in np.argsort(order, axis=1).astype(np.int32):
         now = _with_battle(state)
         intent = wishes(now, given)
-        batched_index.append(
+        chosen.append(
             velocities(env.roster, state, np.asarray(intent.preferred)[..., 0], **conventions)
         )
-        after = turns(now, intent, *_with_battle((batched_index[-1], turn)))
+        after = turns(now, intent, *_with_battle((chosen[-1], turn)))
         state, reward = jax.tree.map(lambda leaf: np.asarray(leaf)[..., 0], after)
         earned += reward
-    return {**state._asdict(), "earned": earned, "taken": np.stack(batched_index)}
+    return {**state._asdict(), "earned": earned, "taken": np.stack(chosen)}
 
 
 def _with_battle(tree):

@@ -16,17 +16,19 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-if platform.machine() in ("x86_64", "AMD64"):
-    # Without fused multiply-add, like the originals: SMAClite's discs rest in exact contact, where
-    # the last bit counts.
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX"
-
 KINDS = {
     "lbf": ("replay_lbf", "transitions"),
     "smaclite": ("replay_smaclite", "transitions"),
     "star-spread": ("replay_star_spread", "transitions"),
     "gae": ("replay_gae", "cases"),
 }
+
+
+def forbid_fused_multiply_add() -> None:
+    """Compile without it, like the originals: SMAClite's discs rest in exact contact, where the
+    last bit counts. Takes effect before the first computation of the process."""
+    if platform.machine() in ("x86_64", "AMD64"):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX"
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -75,4 +77,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    forbid_fused_multiply_add()
     sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,6 @@ The original graph version sums at most 100 steps ahead; ours has no such cap, s
 cut into one window of 100 steps per start before they are compared."""
 
 import json
-from itertools import count
 
 import numpy as np
 
@@ -18,13 +17,13 @@ CAP = 100
 def replay(recording: dict[str, np.ndarray]) -> tuple[int, list[str]]:
     """How many cases were compared, and a line for each recorded array that differs."""
     meta = json.loads(str(recording["meta_json"]))
-    differences, n_cases = [], 0
-    for case in count():
-        if f"case{case}_rewards" not in recording:
-            break
-        n_cases += 1
-        differences += _compare(recording, f"case{case}", meta["gamma"], meta["gae_lambda"])
-    return n_cases, differences
+    cases = sorted(name[: -len("_rewards")] for name in recording if name.endswith("_rewards"))
+    differences = [
+        line
+        for case in cases
+        for line in _compare(recording, case, meta["gamma"], meta["gae_lambda"])
+    ]
+    return len(cases), differences
 
 
 def _compare(

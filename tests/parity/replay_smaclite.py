@@ -2,10 +2,10 @@
 explained)`.
 
 Every recorded state is injected on its own and the recorded order of turns is used, so one
-difference cannot hide or cause
-another: the dynamics are chaotic. Where the recording holds single ticks, they are replayed tick by
-  tick as well. A step that differs is explained if `explain_smaclite` can prove that nothing but an
-  exact tie or the rounding at a cut wall is behind it."""
+difference cannot hide or cause another: the dynamics are chaotic. Where the recording holds single
+ticks, they are replayed tick by tick as well. A step that differs is explained if
+`explain_smaclite` can prove that nothing but an exact tie or the rounding at a cut wall is behind
+it."""
 
 import json
 from functools import cache
@@ -20,8 +20,7 @@ from dgmarl.envs.smaclite.rewards import rewards
 from dgmarl.envs.smaclite.types import NOBODY, Command
 
 TOLERANCE = 1e-4
-# Steps side by side, whatever the length of the recording: one program serves all files of a
-# scenario.
+# Steps side by side at most; a full recording takes several batches of one program.
 BATCH = 256
 
 # Our names of what a unit has, and the recording's; compared for units in play, since the fallen
@@ -168,7 +167,7 @@ def _replay_steps(
             everywhere,
         ),
         ("observation", look[0].agents_view, recording["obs"][episode, step], 1e-5, everywhere),
-        ("state", look[0].state, recording["state"][episode, step], 1e-5, everywhere),
+        ("state", look[0].global_state, recording["state"][episode, step], 1e-5, everywhere),
         (
             "available actions",
             look[0].action_mask,
@@ -208,7 +207,7 @@ def _compiled_step(env: Smaclite):
     )
 
     def one(state: State, action: jax.Array, order: jax.Array):
-        after, ticks = env.rollout_state(jax.random.key(0), state, action, order)
+        after, ticks = env.play(jax.random.key(0), state, action, order)
         n = env.spec.n_agents
         won = ~after.in_play[n:].any()
         over = won | ~after.in_play[:n].any()
@@ -232,12 +231,12 @@ def _replay_ticks(env: Smaclite, recording: dict[str, np.ndarray]) -> tuple[int,
     """Episode 0 tick by tick: tick k starts from the recorded state after tick k - 1."""
     n_steps, n_ticks = recording["sub0_pos"].shape[:2]
     zero = np.zeros(n_steps, int)
-    is_first = _states(env, recording, zero, np.arange(n_steps))
+    starts = _states(env, recording, zero, np.arange(n_steps))
     action = recording["actions"][0, :n_steps].astype(np.int32)
     commands = jax.jit(jax.vmap(lambda state, action: give_commands(env.roster, state, action)))(
-        is_first, action
+        starts, action
     )
-    before = _tick_states(recording, is_first)
+    before = _tick_states(recording, starts)
     commands = Command(*(np.repeat(np.asarray(leaf), n_ticks, axis=0) for leaf in commands))
     turns = (
         np.argsort(_complete(recording["sub0_order"]), axis=-1)
@@ -299,7 +298,7 @@ def _states(
     )
 
 
-def _tick_states(recording: dict[str, np.ndarray], is_first: State) -> State:
+def _tick_states(recording: dict[str, np.ndarray], starts: State) -> State:
     """The state before each tick: that of the step, then those after ticks 0 to 6."""
     n_ticks = recording["sub0_pos"].shape[1]
 
@@ -314,9 +313,7 @@ def _tick_states(recording: dict[str, np.ndarray], is_first: State) -> State:
         return joint.reshape(-1, *joint.shape[2:])
 
     names = {**NUMBERS, **EXACT, "in_play": "alive", "last_action": None, "time": None}
-    return State(
-        **{ours: joined(getattr(is_first, ours), theirs) for ours, theirs in names.items()}
-    )
+    return State(**{ours: joined(getattr(starts, ours), theirs) for ours, theirs in names.items()})
 
 
 def _complete(order: np.ndarray) -> np.ndarray:
@@ -337,12 +334,12 @@ def _complete(order: np.ndarray) -> np.ndarray:
 
 
 def _in_batches(function, *arguments):
-    """The function over the leading axis, `BATCH` at a time, the last batch filled up with its
-    first entry."""
+    """The function over the leading axis, at most `BATCH` at a time, the last batch filled up with
+    its first entry."""
     total = len(jax.tree.leaves(arguments)[0])
-    parts = []
-    for start in range(0, total, BATCH):
-        index = np.arange(start, start + BATCH)
+    size, parts = min(BATCH, total), []
+    for start in range(0, total, size):
+        index = np.arange(start, start + size)
         index = np.where(index < total, index, start)
         parts.append(
             jax.tree.map(

@@ -175,7 +175,7 @@ def velocities(
         for part in (state.position, state.velocity, preferred)
     )
     bodies = Bodies(*vectors, np.asarray(state.in_play))
-    batched_index = np.zeros((roster.n_units, 2), np.float32)
+    chosen = np.zeros((roster.n_units, 2), np.float32)
     for unit in np.flatnonzero(bodies.in_play):
         if bodies.preferred[unit] == NOWHERE:
             continue
@@ -189,8 +189,8 @@ def velocities(
             for other in _neighbours(roster, bodies, unit, last_first)
         ]
         best = solve(walls, others, bodies.preferred[unit], speed)
-        batched_index[unit] = best.x, best.y
-    return batched_index
+        chosen[unit] = best.x, best.y
+    return chosen
 
 
 def _neighbours(roster: Roster, bodies: Bodies, unit: int, last_first: bool) -> list[int]:

@@ -1,16 +1,13 @@
-"""Level-based foraging against the original: the recordings where they are at hand, and the
-`lbforaging` package live."""
+"""Level-based foraging against the original, the `lbforaging` package, live."""
 
 import json
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from replay import read
 from replay_lbf import replay
 from scipy import stats
 
@@ -24,7 +21,6 @@ foraging = pytest.importorskip(
 )
 gymnasium = pytest.importorskip("gymnasium")
 
-GOLDEN = sorted((Path(__file__).resolve().parents[3] / "shared" / "golden").glob("lbf_*.npz"))
 # Chance of a false alarm of each statistical test; seeds are fixed, so a passing test stays
 # passing.
 ALARM = 1e-4
@@ -262,14 +258,6 @@ def test_resets_have_the_law_of_the_original(text, n):
 
 def p_value(test: Any) -> float:
     return float(test.pvalue)
-
-
-@pytest.mark.skipif(not GOLDEN, reason="the recordings of the original are not here")
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_recordings_of_the_original_are_reproduced(path):
-    count, differences = replay(read(path))
-    assert count > 0
-    assert differences == []
 
 
 def recorded(text: str, steps: int = 12) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.config.yaml import write_yaml
 
 TIMING = {
@@ -42,17 +42,18 @@ def write_run(
     env: str = "lbf/8x8-2p-2f",
     finals=(0.2, 0.6),
     cut: int = 0,
+    metrics: dict[str, float] | None = None,
     **values,
 ) -> Path:
     """A folder with one curve of four evaluations per final return; `cut` characters are missing at
-    the end."""
+    the end. `metrics` are added to each line."""
     config = resolve(env, method, seeds=len(finals), steps=4000, **values)
     curves = [np.linspace(0, final, 4) for final in finals]
     lines = [
         row
         for k in range(4)
         for seed, curve in enumerate(curves)
-        for row in [rows(config.seed + seed, curve, 4000)[k]]
+        for row in [{**rows(config.seed + seed, curve, 4000)[k], **(metrics or {})}]
     ]
     path.mkdir(parents=True)
     write_yaml(path / "config.yaml", config)

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
+from dgmarl.config.methods import METHODS
 from dgmarl.report import figures
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.charts import charts_data
@@ -25,7 +26,7 @@ from dgmarl.report.figures import (
 )
 from dgmarl.report.results import Result
 from dgmarl.report.statistics import Interval
-from dgmarl.report.style import CREDITS, GRAPHS, VALUES, order, style, styles
+from dgmarl.report.style import GRAPHS, order, style, styles
 
 METHODS = ("ippo-local", "mappo-global", "ippo-dg-oracle", "mappo-dg-random0.3", "qmix")
 
@@ -90,7 +91,7 @@ def simulated(colour: str, kind: str) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["normal", "protan", "deutan"])
 def test_colours_are_told_apart_by_the_colour_blind(kind):
-    colours = {**CREDITS, **GRAPHS, **VALUES}
+    colours = {**{method.label.split()[-1]: method.colour for method in METHODS.values()}, **GRAPHS}
     for first, second in combinations(dict.fromkeys(colours.values()), 2):
         assert np.linalg.norm(simulated(first, kind) - simulated(second, kind)) > 0.12, (
             first,

@@ -10,11 +10,14 @@ import pytest
 
 from dgmarl import api
 from dgmarl.cli import main
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.graphs.metrics import agreement, density
-from dgmarl.report.graph_page import graph_page, record_graphs, thousandths
+from dgmarl.report.graph_page import graph_page, thousandths
+from dgmarl.report.results import run_or_reason
 from dgmarl.runs.folder import RunFolder
-from dgmarl.training import Trainer, start_seeds
+from dgmarl.runs.graphs import record_graphs
+from dgmarl.runs.replays import Compared
+from dgmarl.training import Trainer, init_seeds
 from tests.report.fake_runs import rows
 from tests.tiny import GIFT, SMALL
 
@@ -33,7 +36,7 @@ def untrained(
 ):
     """A run folder as it is before the first step."""
     config = resolve(env, method, {**SMALL, **(options or {})}, graph=graph, seeds=seeds, steps=100)
-    RunFolder(folder).create(config, start_seeds(Trainer(config), config))
+    RunFolder(folder).create(config, init_seeds(Trainer(config)))
     return folder
 
 
@@ -69,7 +72,9 @@ def page(learned, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compared(learned):
-    return record_graphs(api.load(learned, seed=1), KEY, 2)
+    """All episodes have the same length, so that their graphs are stacked: [E, T, N, N]."""
+    found = record_graphs(api.load(learned, seed=1), KEY, 2)
+    return found._replace(graphs={name: np.stack(of) for name, of in found.graphs.items()})
 
 
 def text_of(browser, selector: str) -> str:
@@ -262,14 +267,21 @@ def test_light_dark_and_narrow(browser, page, tmp_path):
             ["oracle", "interventional"],
             "trained with the oracle graph itself",
         ),
-        (NO_ORACLE, "ippo-local", "oracle", ["interventional"], "local credit, without a graph"),
+        (
+            NO_ORACLE,
+            "ippo-local",
+            "oracle",
+            ["interventional"],
+            "trained with ippo-local, without a graph",
+        ),
     ],
 )
 def test_runs_without_a_learned_graph_have_no_threshold(
     browser, tmp_path, env, method, graph, names, sentence
 ):
     run = untrained(tmp_path / "run", env, method, graph)
-    (tmp_path / "page.html").write_text(graph_page(run, n_episodes=1))
+    compared = record_graphs(api.load(run), KEY, 1)
+    (tmp_path / "page.html").write_text(graph_page(compared, run_or_reason(run)))
     browser.errors.clear()
     browser.open(tmp_path / "page.html")
     assert browser.evaluate("data.graphs.names") == names
@@ -281,6 +293,20 @@ def test_runs_without_a_learned_graph_have_no_threshold(
     )
     assert "no curves over training" in text_of(browser, "body")
     assert browser.errors == []
+
+
+@pytest.mark.browser
+def test_no_threshold_is_recommended_against_an_empty_graph(browser, tmp_path, compared):
+    """Two empty graphs agree perfectly, which says nothing about a threshold."""
+    graphs = {
+        "learned": tuple(compared.graphs["learned"]),
+        "oracle": tuple(np.zeros_like(of, bool) for of in compared.graphs["oracle"]),
+    }
+    empty = Compared(compared.replay, graphs, compared.threshold, ())
+    (tmp_path / "page.html").write_text(graph_page(empty, "there is no metrics.jsonl."))
+    browser.open(tmp_path / "page.html")
+    assert "no edge in these steps" in text_of(browser, "#best")
+    assert browser.evaluate("document.querySelector('#best button') === null")
 
 
 @pytest.mark.parametrize(

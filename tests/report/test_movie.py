@@ -12,7 +12,8 @@ from dgmarl.report.movie import write_movie
 
 COLOURS = ("#ff0000", "#00ff00", "#0000ff")
 FRAMES = [
-    f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 33 21"><rect width="33" height="21" fill="{colour}"/></svg>'
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 33 21">'
+    f'<rect width="33" height="21" fill="{colour}"/></svg>'
     for colour in COLOURS
 ]
 

@@ -2,12 +2,14 @@
 executes no data."""
 
 import jax
+import numpy as np
 import pytest
 
-from dgmarl import make_env
+from dgmarl import credited_rewards, make_env
 from dgmarl.report.html import page
 from dgmarl.report.replay_page import replay_page
 from dgmarl.rollout import act_randomly, record_episodes
+from dgmarl.runs.replays import make_replay
 
 pytestmark = pytest.mark.browser
 
@@ -17,7 +19,8 @@ def replay(tmp_path_factory):
     env = make_env("star-spread/4", horizon=12)
     recording = record_episodes(env, act_randomly, jax.random.key(0), 2)
     path = tmp_path_factory.mktemp("replay") / "page.html"
-    path.write_text(replay_page(env, recording, "random"))
+    weights = {"gamma": 0.99, "lambda_": 0.9, "unreached_weight": 0.1}
+    path.write_text(replay_page(make_replay(env, recording, "random", credit=weights)))
     return path, recording
 
 
@@ -40,11 +43,13 @@ def test_buttons_keys_and_scrubber_move_through_the_episode(browser, replay):
     browser.press("End")
     assert browser.evaluate(shown) == "end after 12 (truncated)"
     browser.evaluate(
-        "(s => { s.value = 5; s.dispatchEvent(new Event('input')) })(document.getElementById('scrub'))"
+        "(s => { s.value = 5; s.dispatchEvent(new Event('input')) })"
+        "(document.getElementById('scrub'))"
     )
     assert browser.evaluate(shown) == "step 5 of 12"
     browser.evaluate(
-        "(s => { s.value = 1; s.dispatchEvent(new Event('change')) })(document.getElementById('episode'))"
+        "(s => { s.value = 1; s.dispatchEvent(new Event('change')) })"
+        "(document.getElementById('episode'))"
     )
     assert browser.evaluate(shown) == "step 0 of 12"
 
@@ -81,6 +86,60 @@ def test_credit_follows_the_star(browser, replay):
     )
 
 
+def test_weights_are_those_of_credited_rewards(browser, replay):
+    """The page shows the weight with which training counts each reward: leaf 2 at step 3."""
+    path, recording = replay
+    browser.open(path)
+    browser.press("2")
+    for _ in range(3):
+        browser.press("ArrowRight")
+    shown = browser.evaluate(
+        "[...document.querySelectorAll('#credit title')]"
+        ".map(t => t.textContent.split('weight ')[1])"
+    )
+    ends = np.arange(12) == 11
+    expected = credited_rewards(
+        np.asarray(recording.graph[0]), ends, 3, 2, 0.99, 0.9, unreached_weight=0.1
+    )
+    np.testing.assert_allclose(
+        np.array(shown, float).reshape(4, 12), np.asarray(expected).T, atol=6e-4
+    )
+    sums = browser.evaluate(
+        "[...document.querySelectorAll('#paths tbody tr')].map(r => r.cells[5].textContent)"
+    )
+    products = (np.asarray(expected) * np.asarray(recording.reward[0])).sum(axis=0)
+    np.testing.assert_allclose(np.array(sums, float), products[[0, 2]], rtol=5e-3, atol=6e-4)
+
+
+def test_without_known_weights_nothing_is_said_about_them(browser, tmp_path):
+    env = make_env("star-spread/3", horizon=4)
+    recording = record_episodes(env, act_randomly, jax.random.key(0), 1)
+    (tmp_path / "page.html").write_text(replay_page(make_replay(env, recording, "random")))
+    browser.errors.clear()
+    browser.open(tmp_path / "page.html")
+    assert browser.evaluate("document.querySelectorAll('#credit rect').length") == 13
+    assert browser.evaluate(
+        "[...document.querySelectorAll('.weighted')].every(e => !e.offsetParent)"
+    )
+    assert browser.errors == []
+
+
+def test_thinned_pictures_are_shown_until_the_next(browser, tmp_path):
+    env = make_env("star-spread/3", horizon=5)
+    recording = record_episodes(env, act_randomly, jax.random.key(0), 2)
+    whole = make_replay(env, recording, "random").episodes[0]
+    half = sum(map(len, whole.frames)) // 2 + 1
+    thinned = make_replay(env, recording, "random", most_bytes=half)
+    (tmp_path / "page.html").write_text(replay_page(thinned))
+    browser.open(tmp_path / "page.html")
+    pictures = "document.getElementById('stage').innerHTML"
+    shown = [browser.evaluate(pictures)]
+    for _ in range(5):
+        browser.press("ArrowRight")
+        shown.append(browser.evaluate(pictures))
+    assert [shown.index(picture) for picture in shown] == [0, 0, 2, 2, 4, 5]
+
+
 def test_arrows_can_be_hidden(browser, replay):
     browser.open(replay[0])
     visible = "getComputedStyle(document.querySelector('#stage .dependence')).display !== 'none'"
@@ -91,7 +150,10 @@ def test_arrows_can_be_hidden(browser, replay):
 
 def test_data_is_never_executed(browser, tmp_path):
     hostile = "</script><script>window.owned = 1</script><img src=x onerror='window.owned = 1'>"
-    script = "document.body.insertAdjacentHTML('beforeend', JSON.parse(document.getElementById('data').textContent).name)"
+    script = (
+        "const { name } = JSON.parse(document.getElementById('data').textContent);"
+        "document.body.insertAdjacentHTML('beforeend', name)"
+    )
     path = tmp_path / "hostile.html"
     path.write_text(page(hostile, "", script, {"name": hostile}))
     browser.open(path)

@@ -30,7 +30,7 @@ def test_a_run_folder_gives_its_curves_on_all_axes(tmp_path):
 
 
 def test_windows_count_episodes_by_their_length(tmp_path):
-    result = read_run(write_run(tmp_path / "run", overrides={"collect": "windows"}))
+    result = read_run(write_run(tmp_path / "run", overrides={"rollout_length": 20}))
     np.testing.assert_allclose(result.facts["episodes"][0], [100, 200, 300, 400])
 
 

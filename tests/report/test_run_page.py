@@ -8,7 +8,7 @@ import pytest
 
 from dgmarl import api
 from dgmarl.cli import main
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.report.results import gather
 from dgmarl.report.run_page import LARGEST, run_page
 from tests.report.fake_runs import write_run
@@ -19,7 +19,7 @@ HOSTILE = "</script><script>window.owned = 1</script><img src=x onerror='window.
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A trained run, which can be replayed, and three that only have curves."""
+    """A trained run with a replay, and three that only have curves."""
     folder = tmp_path_factory.mktemp("runs")
     api.train_config(resolve(GIFT, "ippo-dg", SMALL, seeds=2, steps=60), folder / "gift")
     write_run(folder / "graph", "ippo-dg", finals=(0.5, 0.7))
@@ -48,7 +48,7 @@ def choose(browser, name: str, value: str) -> None:
     )
 
 
-def test_the_page_is_small_and_says_what_the_runs_hold(report):
+def test_the_page_is_small_and_says_what_the_runs_hold(report, runs):
     page = report.read_text()
     assert len(page.encode()) < LARGEST
     plain = re.sub(r"<[^>]+>", " ", page)
@@ -57,6 +57,7 @@ def test_the_page_is_small_and_says_what_the_runs_hold(report):
     assert "no interval for ippo-global" in plain
     assert "learner.hidden" in plain
     assert "No replay of lbf/8x8-2p-2f" in plain
+    assert f"dgmarl watch {runs / 'graph'}" in plain
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
 
@@ -110,8 +111,10 @@ def test_the_axis_and_the_quantity_can_be_chosen(browser, report):
 def test_pointing_at_a_chart_reads_values(browser, report):
     browser.open(report)
     browser.evaluate("""(() => {
-        window.panel = [...document.querySelectorAll('.chart')].find(c => c.textContent.startsWith('lbf'));
-        const box = panel.querySelector('svg').getBoundingClientRect(), event = {clientX: box.left + box.width * 56 / 460};
+        const isLbf = (chart) => chart.textContent.startsWith('lbf');
+        window.panel = [...document.querySelectorAll('.chart')].find(isLbf);
+        const box = panel.querySelector('svg').getBoundingClientRect();
+        const event = {clientX: box.left + box.width * 56 / 460};
         panel.querySelector('svg').dispatchEvent(new PointerEvent('pointermove', event));
     })()""")
     values = "panel.querySelector('output').textContent"
@@ -129,7 +132,10 @@ def test_the_credit_explorer_names_path_and_meeting_time(browser, report):
     browser.evaluate("document.getElementById('play').focus()")
     browser.press("ArrowRight")
     browser.press("0")
-    rows = "[...document.querySelectorAll('#paths tbody tr')].map(r => [...r.cells].slice(0, 4).map(c => c.textContent).join('|'))"
+    rows = (
+        "[...document.querySelectorAll('#paths tbody tr')]"
+        ".map(r => [...r.cells].slice(0, 4).map(c => c.textContent).join('|'))"
+    )
     assert browser.evaluate(rows) == ["0|0|0|from step 1", "1|0 → 1 (step 1)|1|from step 1"]
     browser.press("1")
     assert browser.evaluate(rows) == ["1|1|0|from step 1"]
@@ -177,6 +183,40 @@ def test_names_are_never_executed(browser, tmp_path):
     assert browser.evaluate("document.querySelector('img') === null")
     assert "onerror" in text_of(browser, "h1")
     assert browser.errors == []
+
+
+@pytest.mark.parametrize(
+    ("metrics", "graph", "words"),
+    [
+        ({"graph_density": 0.0}, "interventional", "The graph is empty (density 0)"),
+        ({"graph_density": 0.95}, "learned", "nearly complete (density 0.95)"),
+        (
+            {"graph_predictor_entropy": 0.01, "graph_pair_entropy": 0.012},
+            "learned",
+            "nearly deterministic",
+        ),
+        ({"graph_density": 0.0}, "self", None),
+        ({"graph_density": 1.0}, "complete", None),
+        ({"graph_density": 0.25, "graph_predictor_entropy": 1.0}, "learned", None),
+    ],
+)
+def test_a_graph_that_says_nothing_is_reported_with_what_to_try(tmp_path, metrics, graph, words):
+    run = write_run(tmp_path / "run", finals=(0.1, 0.2), graph=graph, metrics=metrics)
+    page = run_page(gather([run]))
+    warned = [word for word in ("The graph is", "deterministic") if word in page]
+    assert bool(warned) == (words is not None)
+    if words is not None:
+        assert words in page
+        assert "--graph interventional:2" in page
+
+
+def test_a_damaged_replay_costs_only_itself(tmp_path):
+    run = write_run(tmp_path / "run", finals=(0.1, 0.2))
+    (run / "replay.npz").write_bytes(b"PK no archive")
+    page = run_page(gather([run]))
+    assert "No replay of lbf/8x8-2p-2f ippo-dg-oracle" in page
+    assert "is damaged" in page
+    assert "0.150" in page
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,33 @@ def test_long_names_are_never_cut(capsys, tmp_path):
     assert "".join(row[2].strip() for row in rows) == name
 
 
+def test_names_are_neither_markup_nor_terminal_commands(capsys, tmp_path):
+    steps = {"step_1": {"step_count": 1, "return": [1]}}
+    runs = {"seed_0": steps, "seed_1": steps}
+    names = {"[lbf[/x]": {"a[/x]": {"ippo-dg[bold]": runs}, "b\x1b[31m": {"qmix": runs}}}
+    (tmp_path / "names.json").write_text(json.dumps(names))
+    code, out, _ = run(capsys, str(tmp_path / "names.json"))
+    assert code == 0
+    assert "a[/x]" in out
+    assert "ippo-dg[bold]" in out
+    assert "[lbf[/x]: final return" in out
+    assert "\x1b" not in out
+
+
+def test_names_that_climb_out_of_a_folder_write_nothing_there(capsys, tmp_path):
+    steps = {"step_1": {"step_count": 1, "return": [1]}}
+    runs = {"../../seed": steps}
+    names = {"../up": {"../../etc/x": {"../../method[/x]": runs}}}
+    inside = tmp_path / "deep" / "er"
+    inside.mkdir(parents=True)
+    (inside / "names.json").write_text(json.dumps(names))
+    arguments = (str(inside / "names.json"), "--marl-eval", str(inside / "out.json"))
+    assert run(capsys, *arguments)[0] == 0
+    found = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {inside / "names.json", inside / "out.json"}
+    assert list(json.loads((inside / "out.json").read_text())) == ["../up"]
+
+
 def test_different_numbers_of_steps_are_said(capsys, tmp_path):
     for scenario in ("a", "b"):
         write(tmp_path / "lbf", f"{scenario}__ippo-dg", [0.25, 0.5, 0.75])

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from dgmarl import api
-from dgmarl.config.presets import TrainConfig, resolve
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.runs.recorder import TrainResult
 from tests.tiny import GIFT, WINDOWS
 

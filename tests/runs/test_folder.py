@@ -18,7 +18,8 @@ import yaml
 
 from dgmarl import api
 from dgmarl.cli import main
-from dgmarl.config.presets import TrainConfig, resolve
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, override, read_yaml, write_yaml
 from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Evaluation

@@ -13,8 +13,9 @@ import dgmarl
 from dgmarl import api
 from dgmarl.config.presets import METHODS, TrainConfig, resolve
 from dgmarl.config.yaml import build, override, plain
-from dgmarl.paper.grids import Cell, run_grid
 from dgmarl.runs.folder import RunFolder
+from dgmarl.sweeps.executor import execute
+from dgmarl.sweeps.planned import PlannedRun
 from dgmarl.training import Trainer
 from tests.tiny import GIFT, SMALL
 
@@ -116,13 +117,14 @@ def test_what_was_trained_can_be_loaded_played_evaluated_and_begun_from(config, 
     assert_same(again.state.learner.target, first)
 
 
-def test_a_cell_of_a_grid_goes_on_where_it_stood_when_more_steps_are_wanted(config, tmp_path):
+def test_a_run_of_a_sweep_goes_on_where_it_stood_when_more_steps_are_wanted(config, tmp_path):
     curves = []
     for steps in (100, 200):
-        cell = Cell("tiny", "gift", "qmix", override(config, {"steps": steps}))
-        cell.path(tmp_path / "out").unlink(missing_ok=True)
-        run_grid([cell], tmp_path / "out", runs=tmp_path / "runs")
-        curves.append(json.loads(cell.path(tmp_path / "out").read_text()))
+        wanted = override(config, {"steps": steps})
+        run = PlannedRun("qmix", wanted, tmp_path / "qmix.json", tmp_path / "run")
+        run.result_file.unlink(missing_ok=True)
+        execute([run])
+        curves.append(json.loads(run.result_file.read_text()))
     short, long = (np.array(curve["steps"]) for curve in curves)
     assert (long[:, -1] >= 200).all()
     assert long.shape[1] > short.shape[1]

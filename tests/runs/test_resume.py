@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dgmarl import api
-from dgmarl.config.presets import resolve
+from dgmarl.config.resolve import resolve
 from dgmarl.config.yaml import write_yaml
 from dgmarl.errors import UsageError
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from dgmarl import api
 from dgmarl.config.yaml import build, read_yaml
-from dgmarl.config.presets import TrainConfig
+from dgmarl.config.schema import TrainConfig
 
 out, config = map(Path, sys.argv[1:])
 if (out / "config.yaml").exists():

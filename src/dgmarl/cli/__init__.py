@@ -10,6 +10,7 @@ later)."""
 import ast
 import os
 import sys
+import warnings
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -51,6 +52,7 @@ def commands() -> dict[str, str]:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of `dgmarl`."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    warnings.showwarning = _show_warning
     try:
         code = _run(arguments)
     except UsageError as error:
@@ -71,6 +73,11 @@ def main(arguments: list[str] | None = None) -> None:
 def _printable(text: str) -> str:
     """One line without control characters, which a name from a file may hold."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    """A sentence, without the line of code that it comes from."""
+    print(f"dgmarl: {_printable(str(message))}", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:

@@ -6,29 +6,28 @@ other has no reason to come. In Star-Spread each leaf's share of the team's rewa
 noise of all others: global reward is slow. Credit along the dependence graph is meant to be good in
 both."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
+from dgmarl.api import first_seed, train_config
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.files import write_atomic
-from dgmarl.report.charts import charts_data, charts_html
-from dgmarl.report.html import page, scripts
-from dgmarl.report.replay_page import REPLAY, replay_data, replay_html
+from dgmarl.report.charts import charts_data
+from dgmarl.report.html import render
+from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result
-from dgmarl.report.style import CREDIT_NAMES
-from dgmarl.rollout import record_episodes
-from dgmarl.runs.recorder import Progress, Recorder, TrainResult
-from dgmarl.training import Trainer, train
+from dgmarl.runs.recorder import Progress, TrainResult
+from dgmarl.runs.replays import Replay
+from dgmarl.training import Trainer
 
-CREDITS = ("local", "global", "dg")
+CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
+CREDITS = tuple(CREDIT_NAMES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,7 @@ FORAGING = Task(
     "lbf/7x7-2p-2f-coop",
     {"horizon": 25},
     120_000,
-    {"collect": "windows", "learner.learning_rate": 1e-3},
+    {"rollout_length": 25, "learner.learning_rate": 1e-3},
 )
 SPREAD = Task(
     "Star-Spread, five agents",
@@ -92,10 +91,8 @@ def run_demo(
     def one(job: tuple[Task, str]) -> TrainResult:
         task, credit = job
         config = task.config(credit, seeds, scale)
-        return train(
-            config,
-            Recorder(config, on_progress=watch(f"{task.env} {CREDIT_NAMES[credit]}", config.steps)),
-        )
+        display = watch(f"{task.env} {CREDIT_NAMES[credit]}", config.steps)
+        return train_config(config, on_progress=display)
 
     # Compiling keeps one core busy at most, so two runs side by side use both.
     with ThreadPoolExecutor(2) as pool:
@@ -103,26 +100,31 @@ def run_demo(
     return write_atomic(out / "index.html", demo_page(results))
 
 
+class FinalReturn(NamedTuple):
+    """A line of a panel's table: what one kind of credit reached."""
+
+    credit: str
+    mean: str
+    seeds: str
+
+
 def demo_page(results: dict[tuple[Task, str], TrainResult]) -> str:
     """Two panels of curves, a table of final returns, and a replay of the foragers with graph
     credit."""
-    panels = "".join(
-        _panel(task, {credit: results[task, credit] for credit in CREDITS}) for task in TASKS
-    )
+    panels = [
+        {
+            "title": task.title,
+            "about": task.about,
+            "rows": [_final_return(credit, results[task, credit]) for credit in CREDITS],
+        }
+        for task in TASKS
+    ]
     curves = {
         task.title: [_curves(task, credit, results[task, credit]) for credit in CREDITS]
         for task in TASKS
     }
-    body = (
-        "<h1>Who is credited with what?</h1>"
-        '<p class="faint">Three kinds of credit, trained just now: local reward, global reward, and dependence graph (DG).</p>'
-        f'{charts_html()}<div class="halves">{panels}</div>'
-        "<h1>Foragers trained with dependence-graph credit</h1>"
-        '<p class="faint">Arrows say who could influence whom at this step. Choose an agent below to see which later rewards '
-        f"its present action is credited with.</p>{replay_html()}"
-    )
-    data = {**charts_data(curves), "replays": [_replay(results[FORAGING, "dg"])]}
-    return page("dgmarl demo", body, scripts("charts", *REPLAY), data)
+    data = {**charts_data(curves), "replays": [replay_data(_replay(results[FORAGING, "dg"]))]}
+    return render("demo_page.html", ("charts", *REPLAY), data, title="dgmarl demo", panels=panels)
 
 
 def _curves(task: Task, credit: str, result: TrainResult) -> Result:
@@ -138,29 +140,12 @@ def _curves(task: Task, credit: str, result: TrainResult) -> Result:
     )
 
 
-def _panel(task: Task, results: dict[str, TrainResult]) -> str:
-    rows = "".join(
-        f'<tr><th>{CREDIT_NAMES[credit]}</th><td class="number">{_seeds(result.returns[:, -1].mean(axis=-1))}</td></tr>'
-        for credit, result in results.items()
-    )
-    return (
-        f'<div class="panel"><h2>{escape(task.title)}</h2><p class="faint">{escape(task.about)}</p>'
-        f"<table><thead><tr><th>team return at the end</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+def _final_return(credit: str, result: TrainResult) -> FinalReturn:
+    finals = result.returns[:, -1].mean(axis=-1)
+    seeds = ", ".join(f"{value:.3g}" for value in finals)
+    return FinalReturn(CREDIT_NAMES[credit], f"{finals.mean():.3g}", seeds)
 
 
-def _seeds(finals: Iterable[float]) -> str:
-    values = list(finals)
-    return f"{sum(values) / len(values):.3g} &nbsp; (seeds: {', '.join(f'{value:.3g}' for value in values)})"
-
-
-def _replay(result: TrainResult) -> dict[str, Any]:
+def _replay(result: TrainResult) -> Replay:
     """Three episodes of the first seed."""
-    trainer = Trainer(result.config)
-    params = jax.tree.map(lambda leaf: leaf[0], result.state.learner.params)
-    act = partial(trainer.learner.act, params)
-    recording = record_episodes(
-        trainer.env, act, jax.random.key(0), 3, trainer.learner.init_hidden_state(3)
-    )
-    note = f"In training they kept the weight {1 - result.config.learner.lambda_:.2g}."
-    return replay_data(trainer.env, recording, "dependence-graph", note)
+    return first_seed(Trainer(result.config), result).replay(jax.random.key(0), 3)

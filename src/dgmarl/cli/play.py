@@ -13,8 +13,7 @@ from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable, write_atomic
 
 if TYPE_CHECKING:
-    from dgmarl.envs.base import Environment
-    from dgmarl.rollout import Recording
+    from dgmarl.runs.replays import Replay
 
 
 @dataclass(frozen=True)
@@ -108,23 +107,25 @@ class Watch:
             )
         refuse_unwritable(self.out)
         from dgmarl.report.movie import SUFFIXES, write_movie
-        from dgmarl.report.replay_page import replay_data, replay_page
+        from dgmarl.report.replay_page import replay_page
 
         with status(f"playing {self.episodes} episodes of {self.what}"):
+            replay = self._record()
             if self.out.suffix in SUFFIXES:
-                write_movie(replay_data(*self._record())["episodes"][0]["frames"], self.out)
+                write_movie(replay.episodes[0].frames, self.out)
             else:
-                write_atomic(self.out, replay_page(*self._record()))
+                write_atomic(self.out, replay_page(replay))
         print(f"Open {self.out.absolute().as_uri()}")
         return 0
 
-    def _record(self) -> "tuple[Environment, Recording, str, str]":
-        """Environment, episodes, who plays, and how it was credited."""
+    def _record(self) -> "Replay":
+        """Play, and keep every episode that was asked for."""
         import jax
 
         from dgmarl import api
         from dgmarl.envs.registry import make_env
         from dgmarl.rollout import act_randomly, record_episodes
+        from dgmarl.runs.replays import UNLIMITED, make_replay
 
         key = jax.random.key(self.seed)
         if Path(self.what).is_dir():
@@ -135,16 +136,13 @@ class Watch:
                 trust=self.trust,
             )
             if self.policy != "random":
-                return (
-                    run.env,
-                    run.record(key, self.episodes),
-                    f"{run.config.method} ({self.policy})",
-                    run.credit_note(),
-                )
-            return run.env, record_episodes(run.env, act_randomly, key, self.episodes), "random", ""
-        env = make_env(self.what, **parse_assignments(self.set))
-        refuse_broken(env, self.what)
-        return env, record_episodes(env, act_randomly, key, self.episodes), "random", ""
+                return run.replay(key, self.episodes, self.policy, UNLIMITED)
+            env = run.env
+        else:
+            env = make_env(self.what, **parse_assignments(self.set))
+            refuse_broken(env, self.what)
+        recording = record_episodes(env, act_randomly, key, self.episodes)
+        return make_replay(env, recording, "random", most_bytes=UNLIMITED)
 
 
 @dataclass(frozen=True)
@@ -173,12 +171,19 @@ class Graph:
                 f"--episodes is {self.episodes}, but at least 1 episode must be played."
             )
         refuse_unwritable(self.out)
+        import jax
+
+        from dgmarl import api
         from dgmarl.report.graph_page import graph_page
+        from dgmarl.report.results import run_or_reason
+        from dgmarl.runs.graphs import record_graphs
 
         with status(f"playing {counted(self.episodes, 'episode')} of {self.run_folder}"):
-            page = graph_page(
-                self.run_folder, self.episodes, self.seed, self.trained_seed, self.trust
+            run = api.load(self.run_folder, self.trained_seed, trust=self.trust)
+            seed = run.config.seed if self.trained_seed is None else self.trained_seed
+            compared = record_graphs(
+                run, jax.random.key(self.seed), self.episodes, f"{run.config.method} (seed {seed})"
             )
-            write_atomic(self.out, page)
+            write_atomic(self.out, graph_page(compared, run_or_reason(self.run_folder)))
         print(f"Open {self.out.absolute().as_uri()}")
         return 0

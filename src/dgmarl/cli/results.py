@@ -62,7 +62,7 @@ class Report:
     """Its heading."""
 
     def run(self) -> int:
-        """Read, play, draw, write, and say where the page is."""
+        """Read, draw, write, and say where the page is."""
         if not self.paths:
             raise UsageError(
                 "report needs a run, for example `dgmarl report runs/mine --out page.html`."
@@ -72,7 +72,7 @@ class Report:
         from dgmarl.report.run_page import run_page
 
         results = gather(self.paths)
-        with status(f"playing and drawing {counted(len(results), 'result')}"):
+        with status(f"drawing {counted(len(results), 'result')}"):
             write_atomic(self.out, run_page(results, self.title))
         print(f"Open {self.out.absolute().as_uri()}")
         return 0

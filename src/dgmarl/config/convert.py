@@ -11,7 +11,7 @@ _RENAMED = {"entropy": "entropy_coef", "clip": "clip_eps", "gradient_clip": "max
 _REMOVED_CREDIT = {"adapt_cross_weight": False, "edge_strength": 1.0, "fade": 1.0}
 _REMOVED_MODEL = {"keep": 1.0, "keep_of": "state", "replay": 1, "warm_up": 0, "transpose": False}
 HORIZON = -1
-"""A format-1 run collected windows of the horizon's length, which the configuration does not hold."""
+"""A format-1 run collected windows of the horizon's length, which its configuration lacks."""
 
 
 def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:

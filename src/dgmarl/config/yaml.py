@@ -31,13 +31,14 @@ def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Conf
         )
     chosen = getattr(cls, "field_types", lambda values: {})(values)
     # The default of the class may be of another type than the one that the values choose.
-    values = {**dict.fromkeys(chosen, {}), **values}
+    values = {**{name: {} for name in chosen}, **values}
     hints = typing.get_type_hints(cls) | chosen
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
     for name in values:
         if name not in fields:
             raise UsageError(
-                f"{_path(where, name)} is not a field of {cls.__name__}; {suggest(str(name), fields)}"
+                f"{_path(where, name)} is not a field of {cls.__name__}; "
+                f"{suggest(str(name), fields)}"
             )
     missing = [name for name, field in fields.items() if name not in values and _required(field)]
     if missing:

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation, one agent at a time. Time first, agents last: `[T, ..., N]`."""
+"""Generalised advantage estimation per agent. Arrays are `[T, ..., N]`."""
 
 from typing import Any
 
@@ -18,11 +18,10 @@ def td_errors(
     bootstrap: Bool[Array, "T *B"],
     gamma: float | Float[Array, ""],
 ) -> Float[Array, "T *B N"]:
-    """delta^i_t = r^i_t + gamma * V^i(successor of t) - V^i_t; the successor counts only where
-    `bootstrap`.
+    """delta^i_t = r^i_t + gamma * bootstrap_t * V^i(successor of t) - V^i_t.
 
-    next_value: the value of the true successor, before any reset. Where `bootstrap` is False it is
-      never read."""
+    next_value: value of the true successor, before any reset. Ignored where `bootstrap` is False,
+      even if NaN."""
     gamma = jnp.asarray(gamma, reward.dtype)
     return reward + gamma * jnp.where(bootstrap[..., None], next_value, 0) - value
 
@@ -36,7 +35,7 @@ def gae(
     gamma: float | Float[Arrays, ""],
     lambda_: float | Float[Arrays, ""],
 ) -> Float[Array, "T *B N"]:
-    """The advantage of every agent from its own reward and value.
+    """The advantage of every agent with respect to its own reward and value.
 
         delta^i_t = r^i_t + gamma * bootstrap_t * V^i(successor of t) - V^i_t
         GAE^i_t   = delta^i_t + gamma * lambda * continues_t * GAE^i_{t+1}
@@ -45,12 +44,13 @@ def gae(
 
     reward, value, next_value: per agent; next_value is the value of the true successor, before any
       reset.
-    bootstrap: not terminated.  continues: not (terminated or truncated). The end of the window
-      needs no mark. Steps after an `continues = False` may be padding: nothing in them reaches back
-      past that step, not even NaN.
+    bootstrap: not terminated.  continues: not (terminated or truncated). The end of the rollout
+      needs no mark. Steps after `continues = False` may be padding, even NaN: they do not affect
+      earlier steps.
 
     >>> one = jnp.ones((3, 1))
-    >>> gae(one, 0 * one, 0 * one, jnp.ones(3, bool), jnp.ones(3, bool), gamma=0.5, lambda_=1.0)[:, 0]
+    >>> true = jnp.ones(3, bool)
+    >>> gae(one, 0 * one, 0 * one, true, true, gamma=0.5, lambda_=1.0)[:, 0]
     Array([1.75, 1.5 , 1.  ], dtype=float32)
     """
     reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
@@ -70,12 +70,12 @@ def discounted_sums(
 ) -> Float[Array, "T *B N"]:
     """sum over t' >= t in the same episode of decay^(t' - t) * signal[t'].
 
-    x_t = signal_t + factor_t * x_{t+1} is associative in (factor, signal), so it takes log T rounds
-    instead of T: on an accelerator, where every round is a launch, that is what counts."""
+    x_t = signal_t + factor_t * x_{t+1} is associative in (factor, signal), so it takes log T
+    sequential steps instead of T, which reduces kernel launches on an accelerator."""
     factor = jnp.where(continues[..., None], jnp.asarray(decay, signal.dtype), 0)
 
     def combine(later: tuple[Array, Array], now: tuple[Array, Array]) -> tuple[Array, Array]:
-        # A factor of zero cuts even NaN, which may stand in padding.
+        # A factor of zero must also cut NaN, which padding may contain.
         carried = jnp.where(now[0] == 0, 0, now[0] * later[1])
         return now[0] * later[0], now[1] + carried
 
@@ -123,8 +123,7 @@ def require_masks(per_agent: Float[Array, "T *B N"], **masks: Any) -> list[Bool[
 
 
 def require_fractions(**numbers: Any) -> None:
-    """A ValueError for anything but single numbers, and for numbers that are known now and outside
-    [0, 1]."""
+    """A ValueError unless all are scalars in [0, 1]; traced values are not checked."""
     for name, number in numbers.items():
         if jnp.ndim(number) != 0:
             raise ValueError(

@@ -1,11 +1,10 @@
-"""Policy-gradient estimators over sampled trajectories: GPOMDP and its dependence-graph
-counterpart.
+"""Policy-gradient estimators over sampled trajectories: GPOMDP and its dependence-graph version.
 
-The paper's equations gpomdp and grad_graph carry two discounts, gamma^t before the score and
-gamma^k before the reward. The gradient of J = E sum_k gamma^k r_k has only the second, with k
-counted from the start of the trajectory, and so has the paper's own proof (the single-trajectory
-estimate before equation boundK): with both, later steps are discounted twice and the estimate is
-biased. Here it is gamma^k once. Two more readings: the score in equation gpomdp is that of agent j
+The paper's equations gpomdp and grad_graph have two discounts, gamma^t for the score and gamma^k
+for the reward. The gradient of J = E sum_k gamma^k r_k has only the second, with k counted from the
+start of the trajectory, and so does the paper's proof (the single-trajectory estimate before
+equation boundK); with both, later steps are discounted twice and the estimate is biased. This
+module uses gamma^k only. Two more corrections: the score in equation gpomdp is that of agent j
 (printed with a^i, s^i), and T_ji^H is the lag after t (printed as an absolute time, but added to
 t)."""
 
@@ -28,16 +27,17 @@ def gpomdp(
     *,
     per_trajectory: bool = False,
 ) -> PyTree[Float[Array, "N ..."]]:
-    """The gradient of the team return for each agent's parameters (equation gpomdp, summed over the
-    targets i).
+    """The gradient of the team return with respect to each agent's parameters (equation gpomdp,
+    summed over the targets i).
 
         g_j = mean over trajectories of  sum_t score_j[t] * sum_{k >= t} gamma^k * sum_i r^i_k
 
     scores: grad log pi_j(a^j_t | s^j_t), an array or a pytree of arrays [m, T, N, ...] (agent j on
       axis 2).
-    reward: of m trajectories of T steps; shorter ones are filled up with zeros.
+    reward: m trajectories of T steps, padded with zeros. For the gradient of one target's return,
+      zero the rewards of the others.
     per_trajectory: return the m single-trajectory estimates [m, N, ...] instead of their mean, for
-      second moments. For the gradient of one target's return, zero the rewards of the others.
+      second moments.
 
     >>> gpomdp(jnp.ones((1, 2, 1, 1)), jnp.ones((1, 2, 1)), gamma=0.5)
     Array([[2.]], dtype=float32)
@@ -56,20 +56,18 @@ def graph_gpomdp(
     reward_graph: Bool[Arrays, "... N N"] | None = None,
     per_trajectory: bool = False,
 ) -> PyTree[Float[Array, "N ..."]]:
-    """The same with only the rewards that j could have influenced (equation grad_graph, summed over
-    the targets i).
+    """`gpomdp` with only the rewards that j can influence (equation grad_graph, summed over the
+    targets i).
 
         g_j = mean over trajectories of
               sum_t score_j[t] * sum_i sum_{k >= t + T_ji} gamma^k * r^i_k
 
-    graph: A[., t, j, i], Boolean, row = source, column = target. T_ji is the reward lag: 0 for j =
-      i, else one more than the
-      meeting time (`reward_lags`).
-    reward_graph: the 0-hop parents of Proposition global_generalized, B[k, i] = k's action moves
-      i's reward at once, [N, N]
-      (fast) or one per step, the shape of `graph` (O(T^2 N^3)). r^i_k then counts if some agent
-      that j has reached before k has B[., i]. Default: only i itself.
-    """
+    graph: A[., t, j, i], Boolean, row = source, column = target. T_ji is the reward lag: 0 for
+      j = i, else one more than the meeting time (`reward_lags`).
+    reward_graph: the 0-hop parents of Proposition global_generalized, B[k, i] = k's action
+      influences i's reward of the same step; [N, N] (fast) or one per step, the shape of `graph`
+      (O(T^2 N^3)). r^i_k is then included if some agent that j has reached before k has B[., i].
+      Default: only i itself."""
     (reward,) = require_floats(reward=reward)
     _check(scores, reward, gamma)
     graph = require_graph(graph)
@@ -95,36 +93,37 @@ def graph_gpomdp(
 
 @jax.jit
 def _returns(reward, gamma):
-    """Entry [m, t]: the team's reward from t on, discounted from the start; one column for all
+    """Entry [m, t]: the team reward from t on, discounted from the start; one column for all
     agents."""
     team = jnp.swapaxes(reward.sum(-1, keepdims=True), 0, 1)
-    goes_on = jnp.ones(team.shape[:-1], bool)
-    return jnp.swapaxes(_from_start(discounted_sums(team, goes_on, gamma), gamma), 0, 1)
+    continues = jnp.ones(team.shape[:-1], bool)
+    return jnp.swapaxes(_from_start(discounted_sums(team, continues, gamma), gamma), 0, 1)
 
 
 @jax.jit
 def _graph_returns(reward, graph, reward_graph, gamma):
-    """Entry [m, t, j]: the rewards from t on that j could have influenced, discounted from the
-    start."""
+    """Entry [m, t, j]: the rewards from t on that j can influence, discounted from the start."""
     reward, graph = jnp.swapaxes(reward, 0, 1), jnp.swapaxes(graph, 0, 1)
     gamma = jnp.asarray(gamma, reward.dtype)
     loops = jnp.eye(graph.shape[-1], dtype=bool)
-    goes_on = jnp.ones(reward.shape[:-1], bool)
+    continues = jnp.ones(reward.shape[:-1], bool)
     if reward_graph is None or reward_graph.ndim == 2:
-        at_once = loops if reward_graph is None else reward_graph
-        to_go = discounted_sums(reward, goes_on, gamma)
+        reward_parents = loops if reward_graph is None else reward_graph
+        to_go = discounted_sums(reward, continues, gamma)
         credit = meeting_tails(
-            to_go, gamma, graph, ~goes_on, lambda _: at_once, lambda _, tail: tail.sum(-1)
+            to_go, gamma, graph, ~continues, lambda _: reward_parents, lambda _, tail: tail.sum(-1)
         )
     else:
-        at_once = jnp.swapaxes(reward_graph, 0, 1) | loops
-        credit = path_sums(reward, at_once, graph | loops, goes_on, gamma, boolean_product).sum(-1)
+        reward_parents = jnp.swapaxes(reward_graph, 0, 1) | loops
+        credit = path_sums(
+            reward, reward_parents, graph | loops, continues, gamma, boolean_product
+        ).sum(-1)
     return jnp.swapaxes(_from_start(credit, gamma), 0, 1)
 
 
 def _from_start(credit, gamma):
-    """Discount credit that is counted from its own step, time first, from the start of the
-    trajectory instead."""
+    """Convert credit discounted from its own step (time first) to discounting from the start of the
+    trajectory."""
     steps = jnp.arange(credit.shape[0], dtype=credit.dtype).reshape(-1, *(1,) * (credit.ndim - 1))
     return jnp.asarray(gamma, credit.dtype) ** steps * credit
 

@@ -36,7 +36,8 @@ class GraphRule(LocalRule):
         self, credit_state: Any, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
         """Local credit, and what the rewards of others add to it."""
-        assert values is not None and graph is not None
+        assert values is not None
+        assert graph is not None
         local = super().assign(credit_state, batch, values, graph)
         own = local.own
         assert own is not None

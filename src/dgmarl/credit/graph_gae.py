@@ -246,14 +246,15 @@ def _graph_gae(
 
     def finish(t, credit):
         def at_t(array):
-            return array[t] if jnp.ndim(array) == graph.ndim else array
+            per_step = array is not None and jnp.ndim(array) == graph.ndim
+            return array[t] if per_step else array
 
         pairs = _pair_summands(
             credit, own[t], table[t], unreached, at_t(baseline), at_t(cross_weight)
         )
         return pairs if per_pair else pairs.sum(-1)
 
-    if jnp.ndim(reward_graph) < graph.ndim:
+    if reward_graph is None or jnp.ndim(reward_graph) < graph.ndim:
         reached = (
             (lambda edges: edges) if reward_graph is None else (lambda edges: edges | reward_graph)
         )

@@ -1,8 +1,8 @@
-"""Rewards on a common scale: running mean and variance, merged batch by batch.
+"""Reward standardisation with running mean and variance, merged batch by batch.
 
-The paper's runs differ in the shape of the statistics: one scalar of the summed reward for global
-credit, one per agent for local credit, one scalar over all agents' rewards for dependence graphs.
-Update first, then standardise."""
+The shape of the statistics differs between the paper's methods: a scalar of the summed reward for
+global credit, one per agent for local credit, a scalar over all agents' rewards for dependence
+graphs. Statistics are updated before they are applied."""
 
 from typing import NamedTuple
 
@@ -17,8 +17,7 @@ TINY = 1e-12
 
 
 class RunningStatistics(NamedTuple):
-    """Mean and population variance of everything seen so far, scalars or one per agent, and how
-    many values that was."""
+    """Running mean and population variance, scalars or one per agent, and the number of values."""
 
     mean: Float[Array, "*shape"]
     variance: Float[Array, "*shape"]
@@ -28,7 +27,7 @@ class RunningStatistics(NamedTuple):
 def initial_statistics(
     shape: tuple[int, ...] = (), dtype: jnp.dtype | type = jnp.float32
 ) -> RunningStatistics:
-    """Mean 0 and variance 1 with next to no weight. shape: () for one scalar, (N,) for one per
+    """Mean 0 and variance 1 with negligible weight. shape: () for a scalar, (N,) for one per
     agent."""
     return RunningStatistics(
         jnp.zeros(shape, dtype), jnp.ones(shape, dtype), jnp.asarray(_FIRST_COUNT, dtype)
@@ -42,8 +41,8 @@ def update_statistics(
 ) -> RunningStatistics:
     """The statistics with a batch [..., N] merged in.
 
-    valid: the steps that count; by default all, padding included, as in the paper's runs. None
-      valid: nothing changes."""
+    valid: the steps to include; by default all, padding included, as in the paper's runs. Without
+      any valid step the statistics are unchanged."""
     return merge(statistics, statistics_of(batch, valid, statistics.mean.shape))
 
 
@@ -52,7 +51,7 @@ def statistics_of(
     valid: Bool[Arrays, "*B"] | None = None,
     shape: tuple[int, ...] = (),
 ) -> RunningStatistics:
-    """Of the valid steps of one batch [..., N] alone. shape: () for one scalar, (N,) for one per
+    """Statistics of the valid steps of one batch [..., N]. shape: () for a scalar, (N,) for one per
     agent."""
     if shape not in ((), batch.shape[-1:]):
         raise ValueError(
@@ -69,7 +68,7 @@ def statistics_of(
         else jnp.broadcast_to(valid[..., None], batch.shape)
     )
     axes = tuple(range(batch.ndim - len(shape)))
-    # With one statistic per agent every column counts the same steps, so one count serves all.
+    # With one statistic per agent all columns have the same count.
     count = jnp.max(jnp.sum(counted, axis=axes))
     mean, variance = (
         jnp.mean(batch, axis=axes, where=counted),
@@ -79,11 +78,13 @@ def statistics_of(
 
 
 def merge(statistics: RunningStatistics, batch: RunningStatistics) -> RunningStatistics:
-    """The statistics of what two were of, by the parallel rule of Chan et al.; the first where the
-    second saw nothing.
+    """Combined statistics, by the parallel algorithm of Chan et al.; the first if the second is
+    empty.
 
-    delta = batch mean - mean,  n = count + batch count mean += delta * batch count / n variance =
-    (variance * count + batch variance * batch count + delta^2 * count * batch count / n) / n"""
+        delta    = batch mean - mean,  n = count + batch count
+        mean    += delta * batch count / n
+        variance = (variance * count + batch variance * batch count
+                    + delta^2 * count * batch count / n) / n"""
     mean, variance, count = statistics
     total = count + batch.seen
     delta = batch.mean - mean

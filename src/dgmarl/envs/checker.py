@@ -1,37 +1,36 @@
-"""Runs an environment through the contract and says in a sentence what does not hold.
+"""Validates an environment against the interface; every finding is one sentence.
 
-The checks go from cheap to dear: shapes by tracing, then one step twice with the same key (hidden
-state shows), then a batch of random episodes under jit and vmap."""
+Checks run from cheap to expensive: shapes by tracing, then one step repeated with the same key to
+detect hidden state, then a batch of random episodes under jit and vmap."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
-from dgmarl.rollout import random_actions
+from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome, random_actions
 
 N_EPISODES = 16
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something the check found: a `violation` of the contract, or a `note` that may be meant."""
+    """A `violation` of the interface, or a `note` about something that may be intended."""
 
     kind: Literal["violation", "note"]
     sentence: str
 
 
 def check_env(env: Environment, seed: int = 0) -> list[Finding]:
-    """All findings about `env`; no violation among them means that it can be used everywhere."""
+    """All findings about `env`. It can be used for training iff none is a violation."""
     key = jax.random.key(seed)
     findings: list[Finding] = []
     for stage in (_check_spec, _check_shapes, _check_purity, _check_optional, _check_episodes):
         findings += stage(env, key)
-        # Later stages would run what this one found broken.
+        # Later stages would fail on what this stage found broken.
         if any(finding.kind == "violation" for finding in findings):
             break
     return findings
@@ -60,7 +59,7 @@ def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
 
 
 def _check_shapes(env: Environment, key: jax.Array) -> Iterator[Finding]:
-    """Shapes and dtypes without running anything."""
+    """Shapes and dtypes, by abstract evaluation."""
     traced, problem = _traced(
         env.reset, key, what="reset(key)", parts="(state, observation)", n_parts=2
     )
@@ -151,7 +150,7 @@ def _check_arrays(
 
 
 def _check_same_state(before: Any, after: Any) -> Iterator[Finding]:
-    """The carry of a scan: the state must keep its structure, shapes and dtypes."""
+    """The state is a scan carry, so structure, shapes and dtypes must not change."""
     if jax.tree.structure(before) != jax.tree.structure(after):
         yield _violation(
             "step returns a state of another structure than it was given: keep the same fields in "
@@ -169,8 +168,8 @@ def _check_same_state(before: Any, after: Any) -> Iterator[Finding]:
 
 
 def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
-    """The same key twice, outside jit: hidden counters and NumPy's random numbers show as
-    differences."""
+    """Repeat reset and step with the same key outside jit: attributes changed by `step` and NumPy's
+    random numbers show as differences."""
     attributes = _fingerprint(env)
     first, second = env.reset(key), env.reset(key)
     if not _equal(first, second):
@@ -251,17 +250,35 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
         try:
             drawn = env.draw(state, jnp.eye(n, dtype=bool))
         except Exception as error:
-            yield _violation(
-                f"draw(state, graph) raised {type(error).__name__}: {' '.join(str(error).split())[:200]}."
-            )
+            reason = " ".join(str(error).split())[:200]
+            yield _violation(f"draw(state, graph) raised {type(error).__name__}: {reason}.")
             return
         if not isinstance(drawn, str) or not drawn.lstrip().startswith("<svg"):
             yield _violation("draw must return SVG text that starts with <svg.")
 
 
+class _Played(NamedTuple):
+    """Recorded steps of random episodes."""
+
+    observation: Observation
+    after: Observation
+    """Successor observation, before any reset."""
+    outcome: Outcome
+    running: Any
+    """Whether the episode had not ended before this step."""
+    self_loops: Any
+    """Whether the oracle graph had all self-loops."""
+
+
 def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
-    """Random play of a batch, under jit and vmap, to the horizon."""
-    observations, after, outcomes, running, loops = jax.tree.map(np.asarray, _play(env, key))
+    """A batch of random episodes to the horizon, under jit and vmap."""
+    played = jax.tree.map(np.asarray, _play(env, key))
+    observations, after, outcomes, running = (
+        played.observation,
+        played.after,
+        played.outcome,
+        played.running,
+    )
     steps = np.arange(env.spec.horizon)[:, None]
     finite = {
         "agents_view": observations.agents_view,
@@ -291,8 +308,8 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     if both.any():
         step = int(np.argwhere(both)[0, 0])
         yield _violation(
-            f"step {step} is terminated and truncated at once: an end at the time limit is an "
-            "end, so clear truncated."
+            f"step {step} is both terminated and truncated: if the task ends at the time "
+            "limit, clear truncated."
         )
     ended = (outcomes.terminated | outcomes.truncated) & running
     if not ended.any(axis=0).all():
@@ -300,7 +317,7 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
             f"an episode still runs after spec.horizon = {env.spec.horizon} steps: set truncated "
             "at the horizon."
         )
-    if not loops[running].all():
+    if not played.self_loops[running].all():
         yield _violation(
             "oracle_graph lacks self-loops in some states of a random episode: set the diagonal "
             "to true."
@@ -312,9 +329,8 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
         )
 
 
-def _play(env: Environment, key: jax.Array) -> Any:
-    """[T, E, ...] views before and after each step, outcomes, whether the episode was still running
-    and graphs had loops."""
+def _play(env: Environment, key: jax.Array) -> _Played:
+    """Random episodes, [T, E, ...]."""
 
     def one_step(carry: Any, key: jax.Array) -> Any:
         state, observation, running = carry
@@ -327,13 +343,8 @@ def _play(env: Environment, key: jax.Array) -> Any:
             keys, state, random_actions(act_key, observation)
         )
         done = outcome.terminated | outcome.truncated
-        return (state, after, running & ~done), (
-            observation,
-            after,
-            outcome._replace(info={}),
-            running,
-            loops.all(axis=-1),
-        )
+        played = _Played(observation, after, outcome._replace(info={}), running, loops.all(axis=-1))
+        return (state, after, running & ~done), played
 
     reset_key, play_key = jax.random.split(key)
     state, observation = jax.vmap(env.reset)(jax.random.split(reset_key, N_EPISODES))
@@ -350,7 +361,7 @@ def _traced(
     parts: str = "",
     n_parts: int | None = None,
 ) -> tuple[Any, str]:
-    """The abstract result of `function`, or None and a sentence about why there is none."""
+    """The abstract result of `function`, or None and the sentence to report."""
     try:
         result = jax.eval_shape(function, *arguments)
     except Exception as error:

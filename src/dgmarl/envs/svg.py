@@ -1,13 +1,12 @@
-"""A few SVG shapes shared by all environments' pictures, so that agents and arrows look the same
-everywhere."""
+"""SVG primitives shared by the drawings of all environments."""
 
 from collections.abc import Iterable
 from html import escape
 
 import numpy as np
 
-# Okabe and Ito's palette: told apart by people with any common colour blindness. Agent k has colour
-# k modulo 8.
+# Okabe and Ito's palette, distinguishable with all common forms of colour blindness. Agent k has
+# colour k modulo 8.
 AGENT_COLOURS = (
     "#0072B2",
     "#D55E00",
@@ -22,22 +21,25 @@ ARROW_COLOUR = "#C2185B"
 
 
 def agent_colour(agent: int) -> str:
-    """The colour of an agent, the same in every picture and page."""
+    """The colour of an agent in every picture and page."""
     return AGENT_COLOURS[agent % len(AGENT_COLOURS)]
 
 
 def picture(width: float, height: float, shapes: Iterable[str], label: str) -> str:
-    """A complete SVG document that scales to its container; `label` is what a screen reader
-    says."""
+    """A complete SVG document that scales to its container; `label` is the accessible name."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-label="{escape(label, quote=True)}" font-family="system-ui, sans-serif">{"".join(shapes)}</svg>'
+        f'aria-label="{escape(label, quote=True)}" font-family="system-ui, sans-serif">'
+        f"{''.join(shapes)}</svg>"
     )
 
 
 def rect(x: float, y: float, width: float, height: float, fill: str, **attributes: object) -> str:
     """A rectangle by its top-left corner."""
-    return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{fill}"{_written(attributes)}/>'
+    return (
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
+        f'fill="{fill}"{_written(attributes)}/>'
+    )
 
 
 def circle(x: float, y: float, radius: float, fill: str, **attributes: object) -> str:
@@ -47,7 +49,10 @@ def circle(x: float, y: float, radius: float, fill: str, **attributes: object) -
 
 def line(x1: float, y1: float, x2: float, y2: float, stroke: str, **attributes: object) -> str:
     """A straight line."""
-    return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{stroke}"{_written(attributes)}/>'
+    return (
+        f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" '
+        f'stroke="{stroke}"{_written(attributes)}/>'
+    )
 
 
 def text(
@@ -55,21 +60,21 @@ def text(
 ) -> str:
     """Text centred on a point."""
     return (
-        f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{fill}" text-anchor="middle" dominant-baseline="central"'
+        f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{fill}" text-anchor="middle" '
+        'dominant-baseline="central"'
         f"{_written(attributes)}>{escape(str(content))}</text>"
     )
 
 
 def titled(shapes: str, title: object) -> str:
-    """Shapes that say what they are when pointed at."""
+    """Shapes with a tooltip."""
     return f"<g><title>{escape(str(title))}</title>{shapes}</g>"
 
 
 def arrow(
     start: tuple[float, float], end: tuple[float, float], gap: float, colour: str = ARROW_COLOUR
 ) -> str:
-    """A slightly bent arrow that keeps `gap` from both ends, so that j→i and i→j do not cover each
-    other."""
+    """A curved arrow that ends `gap` short of both points; the curvature separates j→i from i→j."""
     p, q = np.asarray(start, float), np.asarray(end, float)
     distance = float(np.hypot(*(q - p)))
     if distance < 1e-6:
@@ -86,15 +91,17 @@ def arrow(
         head - towards * size - side * size * 0.6,
     )
     return (
-        f'<path d="M{tail[0]:.1f} {tail[1]:.1f}Q{middle[0]:.1f} {middle[1]:.1f} {head[0]:.1f} {head[1]:.1f}" fill="none" '
+        f'<path d="M{tail[0]:.1f} {tail[1]:.1f}Q{middle[0]:.1f} {middle[1]:.1f} '
+        f'{head[0]:.1f} {head[1]:.1f}" fill="none" '
         f'stroke="{colour}" stroke-width="{gap / 8:.2f}" opacity=".85"/>'
-        f'<path d="M{head[0]:.1f} {head[1]:.1f}L{left[0]:.1f} {left[1]:.1f}L{right[0]:.1f} {right[1]:.1f}Z" fill="{colour}"/>'
+        f'<path d="M{head[0]:.1f} {head[1]:.1f}L{left[0]:.1f} {left[1]:.1f}'
+        f'L{right[0]:.1f} {right[1]:.1f}Z" fill="{colour}"/>'
     )
 
 
 def dependence_arrows(graph: object, centres: np.ndarray, gap: float) -> list[str]:
-    """One arrow from source to target per off-diagonal edge of `graph`, in a group that a page can
-    hide; none if it is None."""
+    """One arrow from source to target per off-diagonal edge of `graph`, in an SVG group of class
+    `dependence`; empty if `graph` is None."""
     if graph is None:
         return []
     edges = np.argwhere(np.asarray(graph, bool) & ~np.eye(len(centres), dtype=bool))

@@ -1,4 +1,4 @@
-"""How good a graph is: against what the environment knows, and against what its simulator shows."""
+"""Agreement of a graph with the oracle and the interventional graph."""
 
 import jax
 from jaxtyping import Array, Bool, Float
@@ -9,20 +9,20 @@ from dgmarl.graphs.metrics import agreement
 from dgmarl.rollout import Batch
 
 EVERY, BUDGET = 5, 10_000
-"""The simulator is asked about every fifth step, or about fewer: each takes N * A steps of the
-environment, and all together should stay within this many."""
+"""The interventional graph costs N * A environment steps per state. It is computed for every
+`EVERY`-th step, or for fewer so that the total stays within `BUDGET` environment steps."""
 
 
 def references(env: Environment) -> frozenset[str]:
-    """What a rollout must record for `compare`."""
+    """The extras a rollout must record for `compare`."""
     return frozenset({"states", "keys"} | ({"oracle"} if env.offers("oracle_graph") else set()))
 
 
 def compare(
     env: Environment, graph: Bool[Array, "T B N N"], batch: Batch
 ) -> dict[str, Float[Array, ""]]:
-    """Precision, recall and F1 of the edges of `graph` against the oracle, if there is one, and the
-    interventional graph."""
+    """Precision, recall and F1 of the edges of `graph` against the oracle, if recorded, and against
+    the interventional graph."""
     truths = {}
     if "oracle" in batch.extras:
         truths["oracle"] = (graph, batch.extras["oracle"], batch.valid)

@@ -1,19 +1,18 @@
-"""Interventional dependence graphs: ask the simulator what would have happened had agent j acted
-otherwise.
+"""Interventional dependence graphs, from counterfactual steps of the simulator.
 
-From one state s, with one random key w and the actions a^{-j} of the others held fixed,
+For a state s, with the random key w and the actions a^{-j} of the other agents held fixed,
 
-    A[j, i] = 1  iff  local_state_i(step(w, s, (b, a^{-j})))  differs between actions b of j,
-    B[j, i] = 1  iff  reward_i(step(w, s, (b, a^{-j})))       differs between actions b of j.
+    A[j, i] = 1  iff  local_state_i(step(w, s, (b, a^{-j})))  differs between available actions b
+    B[j, i] = 1  iff  reward_i(step(w, s, (b, a^{-j})))       differs between available actions b
 
-Row j = source, column i = target, self-loops on in both. The same key for every b means that chance
-alone makes no edge. As all actions of j are compared, row j does not depend on the action j took;
-it does depend on s, w and what the others did. An environment without `local_state` is judged by
-its observations, which are usually wider and give more edges.
+Row j = source, column i = target; both have self-loops. All branches share the key, so randomness
+alone creates no edge. All actions of j are compared, so row j does not depend on the action taken
+by j; it depends on s, w and a^{-j}. Environments without `local_state` are compared by their
+observations, which usually contain more and give more edges.
 
-One step sees what the *action* of j changes at once. It misses influence that first passes through
-a state: a switch that j throws now and that moves i only a step later. `horizon` steps find it (see
-`intervene_rollout`)."""
+One step detects what the *action* of j changes immediately. It misses influence that is mediated by
+a state, for example a switch set by j that moves i one step later. Multi-step rollouts detect it
+(`horizon`, see `intervene_rollout`)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,26 +31,23 @@ from dgmarl.graphs.sources import GivenSource, Graphs
 from dgmarl.rollout import Batch
 
 TOLERANCE = 1e-6
-"""Largest spread, relative to values above 1, that still counts as equal: compiled programs round
-alike only up to this."""
+"""Differences up to this size, relative for values above 1, are attributed to rounding."""
 
-FLOATS_AT_ONCE = 2**22
-"""How many numbers of local states the default chunk holds at a time: 16 MiB, per seed."""
+CHUNK_FLOATS = 2**22
+"""Size of the local states in the default chunk, in floats: 16 MiB per seed."""
 
 
 class Interventions(NamedTuple):
-    """What changes when an agent alone changes its action; row = source, column = target,
-    self-loops on."""
+    """Effects of unilateral changes of an action; row = source, column = target."""
 
     action_graph: Bool[Array, "*B N N"]
-    """A: whose local state."""
+    """A: whose local state changes."""
     reward_graph: Bool[Array, "*B N N"]
-    """B: whose reward. Kept apart: credit for a reward differs from credit for a state (0-hop
-    parents)."""
+    """B: whose reward changes in the same step (0-hop parents)."""
 
 
 class _Branch(NamedTuple):
-    """One counterfactual course of events."""
+    """One counterfactual trajectory."""
 
     state: Any
     own: Float[Array, "N L"]
@@ -71,18 +67,14 @@ def intervene(
     sample_key: PRNGKeyArray | None = None,
     tolerance: float = TOLERANCE,
 ) -> Interventions:
-    """Who is affected by whose action in this one step; the formula stands at the head of this
-    module.
+    """One-step interventional graphs, as defined in the module docstring.
 
-    key: the key that `env.step` was given, so that chance plays out as it did.
-    avail: `Observation.action_mask` of this state. Only these actions are tried: others may be
-      illegal, and nobody takes them. An agent with
-        one available action (a dead one, say) therefore reaches only itself. None: all.
-    alternatives: compare the action taken with this many others, drawn with `sample_key`, instead
-      of comparing all. Cheaper and
-        a subset of the edges; row j then does depend on a^j.
-    tolerance: how far values may lie apart, absolutely or as a share of values above 1, and still
-      count as equal."""
+    key: the key given to `env.step`, so that all branches share its randomness.
+    action_mask: `Observation.action_mask` of this state; only available actions are compared. An
+      agent with one available action, such as a dead one, reaches only itself. None: all actions.
+    alternatives: compare the action taken with this many others, sampled with `sample_key`, instead
+      of all. Cheaper; finds a subset of the edges, and row j then depends on a^j.
+    tolerance: largest difference, relative for values above 1, that counts as equal."""
     action = jnp.asarray(action)
     return intervene_rollout(
         env,
@@ -108,17 +100,16 @@ def intervene_rollout(
     sample_key: PRNGKeyArray | None = None,
     tolerance: float = TOLERANCE,
 ) -> Interventions:
-    """Who is affected within H steps by whose *first* action: edges of all steps together, so they
-    only grow with H.
+    """Effects of the *first* action within H steps: the union of the edges of all steps.
 
-    After the first step every branch plays the same recorded `actions` with the same `keys`, agent
-    j's included. So what spreads is the effect of one action through the dynamics alone; how
-    policies react to it is left out, as in a one-step graph. Where a recorded action is not
-    available in a branch, the first available one takes its place. A branch that has ended stands
-    still and pays nothing.
+    After the first step every branch executes the same recorded `actions` with the same `keys`,
+    including those of agent j, so that the effect propagates through the dynamics alone; reactions
+    of policies are excluded, as in a one-step graph. Recorded actions that are unavailable in a
+    branch are replaced by the first available one. Branches that have ended are frozen, with zero
+    reward.
 
-    counts: which of the H steps to look at (the first always is); the others lie past the end of
-      what was recorded. The other arguments are those of `intervene`."""
+    counts: which of the H steps to include (the first always is); the others lie past the end of
+      the recording. The other arguments are those of `intervene`."""
     actions = jnp.asarray(actions)
     action_mask = (
         jnp.ones((env.spec.n_agents, env.spec.n_actions), bool)
@@ -161,14 +152,14 @@ def intervene_batch(
     tolerance: float = TOLERANCE,
     chunk: int | None = None,
 ) -> Interventions:
-    """The graphs [T, B, N, N] of every step of a batch that was recorded with `states` and `keys`.
+    """Graphs [T, B, N, N] for all steps of a batch recorded with the extras `states` and `keys`.
 
-    Costs N * A steps of the environment per step and unit of `horizon`; observations are not
-    computed where `local_state` is offered. Rollouts of several steps stop at the end of the
-    episode and of the window. Where `batch.valid` is False the graphs mean nothing.
+    Costs N * A environment steps per step and unit of `horizon`; observations are not computed if
+    the environment offers `local_state`. Multi-step rollouts stop at the end of the episode and of
+    the batch. Graphs of steps that are not `batch.valid` are meaningless.
 
-    chunk: how many states to look at side by side; None: as many as keep `FLOATS_AT_ONCE` numbers.
-      Changes memory, no result."""
+    chunk: states processed in parallel; None: as many as fit into `CHUNK_FLOATS`. Affects memory
+      only."""
     if horizon < 1:
         raise ValueError(f"horizon must be at least 1, got {horizon}")
     if chunk is not None and chunk < 1:
@@ -242,8 +233,8 @@ def _choices(
     alternatives: int | None,
     key: PRNGKeyArray | None,
 ) -> tuple[Int[Array, "N K"], Bool[Array, "N K"]]:
-    """The actions to compare for each agent, and which of them count: all available ones, or the
-    one taken and a sample."""
+    """The actions to compare per agent and a mask: all available ones, or the one taken and a
+    sample."""
     n_actions = action_mask.shape[-1]
     every = jnp.broadcast_to(jnp.arange(n_actions), action_mask.shape)
     if alternatives is None:
@@ -261,7 +252,7 @@ def _choices(
 def _play(
     env: Environment, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]
 ) -> tuple[_Branch, Float[Array, "N"]]:
-    """One step of one branch, and its rewards."""
+    """One step of one branch and its rewards."""
     state, observation, outcome = env.step(key, state, action)
     own = env.local_state(state) if env.offers("local_state") else observation.agents_view
     return _Branch(
@@ -272,9 +263,8 @@ def _play(
 def _play_on(
     env: Environment, key: PRNGKeyArray, action: Int[Array, "N"], branch: _Branch
 ) -> tuple[_Branch, Float[Array, "N"]]:
-    """A later step of one branch, if it still runs, with an available action in the place of each
-    unavailable one."""
-    # Where everything is always available the mask is a constant, and XLA would spend a minute
+    """A later step of one branch, if it is running; unavailable actions are replaced."""
+    # If all actions are always available the mask is a constant, and XLA would spend a minute
     # folding its argmax.
     action_mask = lax.optimization_barrier(branch.action_mask)
     possible = jnp.take_along_axis(action_mask, action[:, None], axis=1)[:, 0]
@@ -291,8 +281,8 @@ def _everywhere(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _differ(values: Array, allowed: Bool[Array, "N K"], tolerance: float) -> Bool[Array, "N N"]:
-    """From values [source, choice, target, L]: do any two of the source's allowed choices differ in
-    the target's values?"""
+    """From values [source, choice, target, L]: whether the target's values differ between any two
+    allowed choices of the source."""
     allowed = allowed[:, :, None, None]
     highest = jnp.where(allowed, values, -jnp.inf).max(axis=1)
     lowest = jnp.where(allowed, values, jnp.inf).min(axis=1)
@@ -301,14 +291,13 @@ def _differ(values: Array, allowed: Bool[Array, "N K"], tolerance: float) -> Boo
 
 
 def _default_chunk(env: Environment, batch: Batch, alternatives: int | None) -> int:
-    """So many states that the local states of all their branches are at most `FLOATS_AT_ONCE`
-    numbers."""
+    """The number of states whose branches' local states fit into `CHUNK_FLOATS`."""
     own_size = prod(batch.observation.agents_view.shape[2:])
     if env.offers("local_state"):
         first = jax.tree.map(lambda leaf: leaf[0, 0], batch.extras["states"])
         own_size = prod(jax.eval_shape(env.local_state, first).shape)
     n_choices = env.spec.n_actions if alternatives is None else alternatives + 1
-    return max(1, FLOATS_AT_ONCE // (env.spec.n_agents * n_choices * max(own_size, 1)))
+    return max(1, CHUNK_FLOATS // (env.spec.n_agents * n_choices * max(own_size, 1)))
 
 
 def _check_shapes(
@@ -331,5 +320,5 @@ def _check_shapes(
         )
     if action_mask.shape != (n_agents, n_actions):
         raise ValueError(
-            f"avail must have the shape {(n_agents, n_actions)}, got {action_mask.shape}"
+            f"action_mask must have the shape {(n_agents, n_actions)}, got {action_mask.shape}"
         )

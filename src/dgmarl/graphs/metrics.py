@@ -1,5 +1,4 @@
-"""Numbers that describe dependence graphs and meeting times. Self-loops are always on, so none of
-them counts those."""
+"""Statistics of dependence graphs and meeting times. Self-loops are excluded throughout."""
 
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from dgmarl.graphs.reach import NEVER, Arrays
 
 
 class Agreement(NamedTuple):
-    """How well one graph's edges match another's."""
+    """Agreement of predicted with true edges."""
 
     precision: Float[Array, ""]
     """Share of the predicted edges that are true; 1 if none is predicted."""
@@ -21,22 +20,22 @@ class Agreement(NamedTuple):
 
 
 class Degrees(NamedTuple):
-    """Edges per agent, self-loops left out."""
+    """Edges per agent without self-loops."""
 
     outgoing: Int[Array, "*B N"]
-    """How many others an agent reaches."""
+    """Number of targets."""
     incoming: Int[Array, "*B N"]
-    """How many others reach it."""
+    """Number of sources."""
 
 
 class Gammas(NamedTuple):
-    """The paper's measures of how much agents depend on one another (section "Sample Complexity
+    """The paper's coefficients of dependence between agents (section "Sample Complexity
     Analysis")."""
 
     pair: Float[Array, "N N"]
-    """Gamma_j^i at [j, i]: the largest mean discount at which j meets i."""
+    """Gamma_j^i at [j, i]: the maximum over steps of the mean discount gamma^T_ji."""
     source: Float[Array, "N"]
-    """Gamma_j, the sum over i; from 1 (alone) to N."""
+    """Gamma_j, the sum over i; from 1 (isolated) to N."""
     total: Float[Array, ""]
     """Gamma, the sum over j and i; from N (disconnected) to N^2 (complete)."""
 
@@ -44,8 +43,8 @@ class Gammas(NamedTuple):
 def density(
     graph: Bool[Arrays, "*B N N"], valid: Bool[Arrays, "*B"] | None = None
 ) -> Float[Array, ""]:
-    """The share of possible edges between different agents that are present; 0 for a single agent
-    or no valid step.
+    """The share of ordered pairs of different agents with an edge; 0 for a single agent or no valid
+    step.
 
     >>> density(jnp.array([[True, True], [False, True]]))
     Array(0.5, dtype=float32)
@@ -55,7 +54,7 @@ def density(
 
 
 def degrees(graph: Bool[Arrays, "*B N N"]) -> Degrees:
-    """Outgoing and incoming edges of every agent."""
+    """Outgoing and incoming degrees of every agent."""
     edges = graph & ~jnp.eye(graph.shape[-1], dtype=bool)
     return Degrees(jnp.sum(edges, axis=-1), jnp.sum(edges, axis=-2))
 
@@ -65,8 +64,7 @@ def agreement(
     truth: Bool[Arrays, "*B N N"],
     valid: Bool[Arrays, "*B"] | None = None,
 ) -> Agreement:
-    """Precision, recall and F1 of the predicted edges against the true ones, over all valid steps
-    together."""
+    """Precision, recall and F1 of the predicted edges, pooled over all valid steps."""
     if predicted.shape != truth.shape:
         raise ValueError(
             f"both graphs must have one shape, got {predicted.shape} and {truth.shape}"
@@ -84,8 +82,8 @@ def agreement(
 def meeting_time_histogram(
     meeting_time: Int[Arrays, "*B N N"], max_lag: int, valid: Bool[Arrays, "*B"] | None = None
 ) -> Int[Array, "max_lag+3"]:
-    """How many pairs of different agents meet after 0, 1, ..., max_lag steps, later, and never (the
-    last entry)."""
+    """Counts of ordered pairs by meeting time: 0, 1, ..., max_lag, later, and never (the last
+    entry)."""
     pairs = _counted_pairs(meeting_time, valid)
     bins = jnp.where(meeting_time >= NEVER, max_lag + 2, jnp.minimum(meeting_time, max_lag + 1))
     return jnp.bincount(bins.ravel(), weights=pairs.ravel().astype(jnp.int32), length=max_lag + 3)
@@ -95,12 +93,12 @@ def gamma_coefficients(
     lags: Int[Arrays, "T *B N N"], gamma: float, valid: Bool[Arrays, "T *B"] | None = None
 ) -> Gammas:
     """Estimates of Gamma_j^i = sup over steps k of E[gamma^{T_ji(s_k)}] and their sums, under the
-    policy that was run.
+    behaviour policy.
 
-    lags: the paper's T_ji (`reward_lags(meeting_times(...))`), any number of trajectories on the
-      middle axes. The mean is over trajectories, the maximum over steps; the supremum over policies
-      is out of reach of samples. With few trajectories the maximum is biased upwards. A window cuts
-      off late meetings, which biases downwards."""
+    lags: the paper's T_ji (`reward_lags(meeting_times(...))`), trajectories on the middle axes.
+      The mean is over trajectories, the maximum over steps; the supremum over policies cannot be
+      estimated from samples. With few trajectories the maximum is biased upwards; a finite rollout
+      misses late meetings, which biases downwards."""
     trajectories = tuple(range(1, lags.ndim - 2))
     discount = jnp.where(lags >= NEVER, 0.0, jnp.power(gamma, lags))
     counted = jnp.ones(lags.shape[:-2], bool) if valid is None else valid
@@ -122,3 +120,33 @@ def _counted_pairs(matrices: Arrays, valid: Arrays | None) -> Bool[Array, "*B N 
 
 def _share(part: Array, whole: Array, if_none: float) -> Float[Array, ""]:
     return jnp.where(whole > 0, part / jnp.maximum(whole, 1), if_none)
+
+
+NOTHING, EVERYTHING, LEARNING = 0.001, 0.9, 0.2
+"""Densities below and above which a graph tells nothing, and the share of the steps after which a
+learned graph is expected to."""
+
+
+def uninformative(density: float, graph: str, progress: float) -> str:
+    """A sentence about a graph that says nothing, with what to try; empty if it says something.
+
+    graph: the source's name. progress: share of the steps that are done.
+    """
+    learned = graph.startswith("learned")
+    if graph.partition(":")[0] in ("self", "complete", "random", "fixed"):
+        return ""  # what the user asked for
+    if density < NOTHING and (not learned or progress >= LEARNING):
+        return (
+            f"The {graph} graph has no edges (density {density:.3f}), so graph credit equals local "
+            "credit: influence may pass through a state (try --graph interventional:2), through "
+            "rewards only (--graph interventional:rewards), or not show in local_state."
+        )
+    if learned and density > EVERYTHING:
+        return (
+            f"The learned graph has nearly all edges (density {density:.2f}), so graph credit is "
+            "close to team credit: a policy that has become deterministic leaves nothing to tell "
+            "apart (raise --learner.entropy-coef), or observations show everybody (try "
+            "--graph-model.sees local_state, a lower --graph-model.threshold, or --graph "
+            "interventional)."
+        )
+    return ""

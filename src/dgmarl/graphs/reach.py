@@ -1,17 +1,15 @@
-"""Who can reach whom, and when: meeting times, parents and reach over a sequence of dependence
-graphs.
+"""Meeting times, k-hop parents and reachability over a sequence of dependence graphs.
 
-`A[t, j, i]` says that what agent j does at step t can reach agent i's next local state: row j is
-the source, column i the target, and every agent reaches itself. Time comes first, agents last, any
-batch axes in between: `[T, ..., N, N]`. `ends[t]` says that the episode ends with step t, so that
-no path passes from t to t + 1.
+`A[t, j, i]`: agent j's action at step t can influence agent i's next local state. Row j is the
+source, column i the target; self-loops are implied. Arrays are `[T, ..., N, N]`, time first, with
+any batch axes in between. `ends[t]`: the episode ends with step t, so no path leads from t to
+t + 1.
 
-Everything rests on one backward recursion for the lag after which a path from (t, j) first meets a
+All functions use one backward recursion for the lag after which a path from (t, j) first meets a
 condition on i,
 
-    lag[t, j, i] = 0                                                    if now[t, j, i]
-                 = 1 + min over k with A[t, j, k] of lag[t+1, k, i]     otherwise
-                   (never, past an episode end),
+    lag[t, j, i] = 0                                                 if now[t, j, i]
+                 = 1 + min over k with A[t, j, k] of lag[t+1, k, i]  otherwise; never past an end,
 
 where `now` is A itself for meeting times and the reward graph for reward lags. It costs O(T N^3),
 or O(T N E) with neighbour lists."""
@@ -31,17 +29,16 @@ from dgmarl.device import unroll
 from dgmarl.errors import UsageError
 
 Arrays = Array | np.ndarray
-"""What the public functions take."""
+"""Input type of the public functions."""
 
 NEVER = 2**30
 """The lag of a pair that never meets."""
 
 Method = Literal["auto", "dense", "neighbours"]
 
-# Below this many agents the dense recursion is as fast or faster whatever the density.
+# Below this many agents the dense recursion is at least as fast for every density.
 _DENSE_BELOW = 64
-# Above this share of possible targets per agent, gathering neighbours costs more than the dense
-# minimum.
+# Above this degree, as a share of N, gathering neighbours costs more than the dense minimum.
 _SPARSE_SHARE = 1 / 4
 
 
@@ -52,25 +49,22 @@ def meeting_times(
     method: Method = "auto",
     max_degree: int | None = None,
 ) -> Int[Array, "T *B N N"]:
-    """The TD lag L[t, j, i]: after how many steps a path that starts with j's action at t first
-    reaches i.
+    """The TD lag L[t, j, i]: the number of steps until a path from j's action at t first reaches i.
 
         L[t, j, i] = 0                                               if A[t, j, i] or j = i
-                   = 1 + min over k with A[t, j, k] of L[t+1, k, i]  otherwise
-                     (NEVER past an episode end)
+                   = 1 + min over k with A[t, j, k] of L[t+1, k, i]  otherwise; NEVER past an end
 
-    The TD error of i at step t + L is the first that a^j_t can have moved; from then on all of them
-    are, because agents reach themselves. `reward_lags` turns L into the paper's T_ji.
+    i's TD error at step t + L is the first that a^j_t can influence; because of the self-loops it
+    can influence all later ones. `reward_lags` converts L to the paper's T_ji.
 
-    graph: A, Boolean, row = source, column = target. Self-loops count whether set or not.
+    graph: A, Boolean, row = source, column = target. Self-loops are implied.
     ends: the episode ends with this step.
-    method: "dense", O(T N^3); "neighbours", O(T N E), E = edges per step; "auto" takes neighbour
-      lists if there are at least
-      64 agents and no agent has more than N / 4 targets. Both are exact.
-    max_degree: how many targets, itself included, an agent has at most; counted if not given and
-      the graph is not being
-      traced. A step that breaks the promise falls back to the dense recursion: the result never
-      depends on it. (`vmap` would run both versions; give it the batch axes instead.)
+    method: "dense", O(T N^3); "neighbours", O(T N E), E = edges per step; "auto" uses neighbour
+      lists if there are at least 64 agents and no agent has more than N / 4 targets. Both are
+      exact.
+    max_degree: upper bound on the targets of an agent, itself included; counted if not given and
+      the graph is not traced. Steps that exceed it fall back to the dense recursion, so the result
+      does not depend on it. (`vmap` would run both versions; use batch axes instead.)
 
     >>> chain = jnp.eye(3, dtype=bool).at[0, 1].set(True).at[1, 2].set(True)
     >>> meeting_times(jnp.stack([chain] * 2), jnp.zeros(2, bool))[0]
@@ -84,11 +78,11 @@ def meeting_times(
 
 
 def reward_lags(meeting_time: Int[Arrays, "*B N N"]) -> Int[Array, "*B N N"]:
-    """The paper's meeting time T_ji (equation def:meetingtime), the lag of the first *reward* of i
-    that j can have moved.
+    """The paper's meeting time T_ji (equation def:meetingtime): the lag of the first *reward* of i
+    that j can influence.
 
-    T_ji = 0 if j = i, else L + 1: an edge at step t reaches i's state at t + 1, and i's reward from
-    then on."""
+    T_ji = 0 if j = i, else L + 1: an edge at step t reaches i's state, and hence i's reward, at
+    t + 1."""
     to_others = jnp.where(meeting_time >= NEVER, NEVER, meeting_time + 1)
     return jnp.where(_self_loops(meeting_time.shape[-1]), 0, to_others)
 
@@ -97,10 +91,7 @@ def truncated_reward_lags(
     meeting_time: Int[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
 ) -> Int[Array, "T *B N N"]:
     """The paper's T_ji^H (equation truncated_graph_gradient_estimate), as a lag: NEVER if i is met
-    after the last step seen.
-
-    The last step H is that of the window, or of the episode that t belongs to.
-    """
+    after the last step H, that of the rollout or of the episode of t."""
     lags = reward_lags(meeting_time)
     n_steps = ends.shape[0]
     step = _steps(n_steps, ends.ndim)
@@ -111,7 +102,7 @@ def truncated_reward_lags(
 def reachable(
     graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
 ) -> Bool[Array, "T *B N N"]:
-    """Whether what j does at t can reach i at all before the episode or the window ends."""
+    """Whether j's action at t can reach i before the end of the episode or of the rollout."""
     return meeting_times(graph, ends) < NEVER
 
 
@@ -123,7 +114,7 @@ def k_hop_parents(
         Pa^i(s_t, 0) = {i},   Pa^i(s_t, k) = union over m in Pa^i(s_t, k-1) of Pa^m(s_{t-k})
 
     That is, a path leads from j's action at t - k to i's state at t. Empty where step t - k lies
-    before the window or in an earlier episode."""
+    before the rollout or in an earlier episode."""
     graph = require_graph(graph)
     ends = require_ends(ends, graph)
     if k < 0:
@@ -134,20 +125,19 @@ def k_hop_parents(
 def last_influencing_time(
     graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
 ) -> Int[Array, "T *B N N"]:
-    """K_ji(n), entry [n, j, i]: the last step at which j's action still has a consequence for i's
-    reward at n.
+    """K_ji(n), entry [n, j, i]: the last step at which j's action can influence i's reward at n.
 
         K_ji(n) = max { k <= n : j in Pa^i(s_n, n - k) },   -1 if there is none in this episode
 
-    so that `k <= K_ji(n)` says the same as `n >= k + T_ji(k)`. Found by running the recursion of
-    the meeting times on the transposed graphs in reverse order."""
+    Equivalently, `k <= K_ji(n)` iff `n >= k + T_ji(k)`. Computed with the recursion of the meeting
+    times on the transposed graphs in reverse order."""
     graph = require_graph(graph)
     ends = require_ends(ends, graph)
     self_loops = _self_loops(graph.shape[-1])
     into = jnp.swapaxes(_delayed(graph, 1), -1, -2)
-    starts = _delayed(ends, 1)
+    is_first = _delayed(ends, 1)
     ago = scan_lags(
-        jnp.flip(into, 0), jnp.flip(starts, 0), lambda _: self_loops, lambda _, lags: lags
+        jnp.flip(into, 0), jnp.flip(is_first, 0), lambda _: self_loops, lambda _, lags: lags
     )
     ago = jnp.swapaxes(jnp.flip(ago, 0), -1, -2)
     return jnp.where(ago < NEVER, _steps(graph.shape[0], graph.ndim) - ago, -1)
@@ -156,13 +146,13 @@ def last_influencing_time(
 def soft_reach(
     weights: Float[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
 ) -> Float[Array, "T *B N N"]:
-    """How strongly what j does at t reaches i in the rest of the episode: the largest product of
-    weights along a path.
+    """The largest product of weights along a path from j's action at t to i in the rest of the
+    episode.
 
         S[t, j, i] = max over k of W[t, j, k] * S[t+1, k, i],   S = W at the last step of an episode
 
-    weights: W, floats in [0, 1]; every agent reaches itself with weight 1. With weights 0 and 1
-      this is `reachable`."""
+    weights: W, floats in [0, 1]; self-loops have weight 1. For weights 0 and 1 this is
+      `reachable`."""
     weights = require_weights(weights)
     ends = require_ends(ends, weights)
     self_loops = _self_loops(weights.shape[-1]).astype(weights.dtype)
@@ -178,8 +168,7 @@ def soft_reach(
 
 
 def neighbour_lists(graph: Bool[Array, "*B N N"], max_degree: int) -> Int[Array, "*B N D"]:
-    """The first `max_degree` targets of each source, in order; rows with fewer are filled up with
-    the source itself."""
+    """The first `max_degree` targets of each source, in order, padded with the source itself."""
     n_agents = graph.shape[-1]
     position = jnp.cumsum(graph, axis=-1, dtype=jnp.int32)
     wanted = jnp.arange(1, max_degree + 1, dtype=jnp.int32)
@@ -189,17 +178,15 @@ def neighbour_lists(graph: Bool[Array, "*B N N"], max_degree: int) -> Int[Array,
 
 
 def add_self_loops(graph: Bool[Arrays, "*B N N"]) -> Bool[Array, "*B N N"]:
-    """The graph with every agent reaching itself."""
+    """The graph with all self-loops set."""
     graph = jnp.asarray(graph).astype(bool)
     return graph | _self_loops(graph.shape[-1])
 
 
 def check_graph(graph: Any) -> Bool[Array, "*B N N"]:
-    """The graph as a Boolean array, or a UsageError that says what is wrong with it and how to mend
-    it.
+    """Validate a graph and return it as a Boolean array; a UsageError names problem and fix.
 
-    Looks at the values, so it works on concrete arrays only; a training loop calls it once, outside
-    `jit`."""
+    Inspects values, so it works on concrete arrays only, outside `jit`."""
     values = np.asarray(graph)
     if values.ndim < 2 or values.shape[-1] != values.shape[-2] or values.shape[-1] == 0:
         raise UsageError(
@@ -229,10 +216,10 @@ def scan_lags(
     emit: Callable[[Int[Array, ""], Int[Array, "*B N N"]], Any],
     max_degree: int | None = None,
 ) -> Any:
-    """The recursion at the head of this module, backwards in time; stacks `emit(t, lag[t])` over t.
+    """The recursion in the module docstring, backwards in time; stacks `emit(t, lag[t])` over t.
 
-    now: the pairs that meet at once, from the step's graph. Nothing but one step's lags is kept,
-      unless `emit` returns them."""
+    now: maps the graph of a step to the pairs with lag 0. Only one step's lags are in memory unless
+      `emit` returns them."""
     self_loops = _self_loops(graph.shape[-1])
 
     def step(later, inputs):
@@ -251,8 +238,7 @@ def scan_lags(
 def degree_bound(
     graph: Bool[Array, "T *B N N"], method: Method, max_degree: int | None
 ) -> int | None:
-    """How many targets the neighbour version shall provide for, or None for the dense version (see
-    `meeting_times`)."""
+    """The degree bound of the neighbour version, or None to use the dense version."""
     n_agents = graph.shape[-1]
     if method not in ("auto", "dense", "neighbours"):
         raise ValueError(f"method must be 'auto', 'dense' or 'neighbours', got {method!r}")
@@ -277,7 +263,7 @@ def degree_bound(
 def boolean_product(
     first: Bool[Array, "*B N N"], second: Bool[Array, "*B N N"]
 ) -> Bool[Array, "*B N N"]:
-    """Entry [j, i]: is there a k with first[j, k] and second[k, i]?"""
+    """Entry [j, i]: whether first[j, k] and second[k, i] for some k."""
     return jnp.matmul(first.astype(jnp.float32), second.astype(jnp.float32)) > 0
 
 
@@ -300,8 +286,8 @@ def require_graph(graph: Bool[Arrays, "T *B N N"]) -> Bool[Array, "T *B N N"]:
 
 
 def require_weights(weights: Float[Arrays, "T *B N N"]) -> Float[Array, "T *B N N"]:
-    """Soft edges as a JAX array; a ValueError unless floats of shape [T, ..., N, N] and, seen
-    outside jit only, in [0, 1]."""
+    """Soft edges as a JAX array; a ValueError unless floats of shape [T, ..., N, N] and (checked
+    outside jit only) in [0, 1]."""
     weights = jnp.asarray(weights)
     if not jnp.issubdtype(weights.dtype, jnp.floating):
         raise ValueError(
@@ -355,8 +341,7 @@ def _earliest(edges: Array, later: Array, max_degree: int | None) -> Array:
     """Entry [j, i]: the smallest later[k, i] over the targets k of j."""
 
     def dense():
-        # A maximum against "blocked" instead of a selection by the edge: three times as fast on
-        # CPU.
+        # A maximum with "blocked" is three times as fast on a CPU as a selection by the edge.
         blocked = jnp.where(edges, 0, NEVER)
         return jnp.min(jnp.maximum(blocked[..., :, :, None], later[..., None, :, :]), axis=-2)
 
@@ -382,7 +367,7 @@ def _steps(n_steps: int, ndim: int) -> Array:
 
 
 def _delayed(values: Array, n_steps: int | Array) -> Array:
-    """Entry t holds values[t - n_steps], False before the window."""
+    """Entry t holds values[t - n_steps], False before the rollout."""
     return jnp.where(
         _steps(values.shape[0], values.ndim) >= n_steps, jnp.roll(values, n_steps, axis=0), False
     )

@@ -150,7 +150,8 @@ class PPO:
     def full_batch(self, batch: Batch, credit: Credit) -> Minibatch:
         """The whole batch with its credit, masks applied and advantages normalised."""
         advantage, target = credit.advantage, credit.target
-        assert advantage is not None and target is not None
+        assert advantage is not None
+        assert target is not None
         mask = jnp.broadcast_to(batch.valid[..., None], advantage.shape)
         if self.config.mask_dead:
             mask &= batch.observation.alive

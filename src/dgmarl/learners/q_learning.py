@@ -284,10 +284,10 @@ class QLearner:
     def targets(
         self, reward: Float[Array, "T B K"], following: Float[Array, "T B K"], episodes: Episodes
     ) -> Float[Array, "T B K"]:
-        """What Q is to become, with x_{t+1} the target network's value of the best actions at the
-        view after step t:
+        """TD(lambda) targets, with x_{t+1} the target network's value of the best actions at the
+        observation after step t, and y = x after the last step:
 
-            y_t = r_t + gamma (1 - terminal_t) ((1 - lambda) x_{t+1} + lambda y_{t+1}),   y = x after the last step
+            y_t = r_t + gamma (1 - terminal_t) ((1 - lambda) x_{t+1} + lambda y_{t+1})
 
         Nothing after the end of an episode reaches back into it.
         """

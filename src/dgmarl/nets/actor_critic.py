@@ -1,7 +1,6 @@
-"""Policies and critics. Time first, agents before features: `[T, B, N, ...]`.
+"""Policies and critics. Arrays are time-major, agents before features: `[T, B, N, ...]`.
 
-One module each, for shared parameters or one set per agent.
-"""
+Parameters are shared between agents (with an agent id as input) or stacked, one set per agent."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +18,7 @@ UNAVAILABLE = -1e10
 
 
 class Actor(nn.Module):
-    """Linear, ReLU, then a hidden layer or a GRU, then logits: the two networks of the paper differ
-    in the middle only."""
+    """Linear, ReLU, a hidden layer (FC) or a GRU (RNN), then logits: the paper's two actors."""
 
     n_actions: int
     hidden: int
@@ -31,7 +29,7 @@ class Actor(nn.Module):
     def __call__(
         self, hidden_state: Array, agents_view: Array, is_first: Array
     ) -> tuple[Array, Array]:
-        """Memory after the last step, logits of each step."""
+        """Hidden state after the last step, and logits of each step."""
         x = nn.relu(Linear(self.hidden, self.n_agents)(agents_view))
         if self.recurrent:
             hidden_state, x = GRU(self.hidden)(hidden_state, x, is_first)
@@ -41,7 +39,7 @@ class Actor(nn.Module):
 
 
 class Critic(nn.Module):
-    """Never recurrent: Linear, ReLU, Linear, ReLU, Linear."""
+    """A feed-forward network: Linear, ReLU, Linear, ReLU, Linear."""
 
     hidden: int
     n_outputs: int
@@ -57,8 +55,7 @@ class Critic(nn.Module):
 
 @dataclass(frozen=True)
 class Policy:
-    """The actor as pure functions of its parameters, shared by all agents or stacked, one set per
-    agent."""
+    """The actor as pure functions of its parameters."""
 
     spec: EnvSpec
     hidden: int
@@ -67,7 +64,7 @@ class Policy:
 
     @property
     def module(self) -> Actor:
-        """The network of one agent, or of all if they share it."""
+        """The network of one agent, or of all agents if parameters are shared."""
         return Actor(
             self.spec.n_actions,
             self.hidden,
@@ -76,7 +73,7 @@ class Policy:
         )
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """Fresh parameters."""
+        """Initial parameters."""
         observation = jnp.zeros((1, self.spec.n_agents, self.spec.obs_size))
         return _init(
             self.module,
@@ -89,7 +86,7 @@ class Policy:
         )
 
     def init_hidden_state(self, *batch: int) -> Float[Array, "*B N h"]:
-        """The recurrent state at the start of an episode; empty for a network without one."""
+        """Hidden state at the start of an episode; size 0 for feed-forward networks."""
         return jnp.zeros((*batch, self.spec.n_agents, self.hidden if self.recurrent else 0))
 
     def log_probs(
@@ -99,8 +96,8 @@ class Policy:
         observation: Observation,
         is_first: Bool[Array, "T B"],
     ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
-        """log(pi + 1e-10) of every action at every step (the paper's code's form, finite where an
-        action is unavailable)."""
+        """log(pi + 1e-10) of every action at every step: the form of the paper's code, finite for
+        unavailable actions."""
         hidden_state, logits = self.outputs(params, hidden_state, observation.agents_view, is_first)
         return hidden_state, jnp.log(
             jax.nn.softmax(jnp.where(observation.action_mask, logits, UNAVAILABLE)) + 1e-10
@@ -113,8 +110,7 @@ class Policy:
         agents_view: Float[Array, "T B N O"],
         is_first: Bool[Array, "T B"],
     ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
-        """What the network says of every action at every step: logits of a policy, or values of a
-        Q-learner."""
+        """Network outputs per action and step: logits of a policy, or Q-values of a Q-learner."""
         is_first = jnp.broadcast_to(is_first[..., None], agents_view.shape[:-1])
         return _apply(
             self.module,
@@ -127,9 +123,12 @@ class Policy:
 
 @dataclass(frozen=True)
 class Value:
-    """The critic as pure functions: `agent` sees one observation, `own-state` an agent's part of a
-    state that is made of such parts, `central` the state and who asks, `central-heads` the state
-    and answers for all agents at once."""
+    """The critic as pure functions of its parameters. Its input depends on `kind`:
+
+    agent: the agent's observation.
+    own-state: the agent's local state, its part of a global state that concatenates them.
+    central: the global state and the agent's id.
+    central-heads: the global state; one output per agent."""
 
     spec: EnvSpec
     hidden: int
@@ -138,7 +137,7 @@ class Value:
 
     @property
     def module(self) -> Critic:
-        """The network of one agent, or of all if they share it."""
+        """The network of one agent, or of all agents if parameters are shared."""
         heads = self.kind == "central-heads"
         return Critic(
             self.hidden,
@@ -147,7 +146,7 @@ class Value:
         )
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """Fresh parameters."""
+        """Initial parameters."""
         size = self.spec.obs_size if self.kind == "agent" else self.spec.state_size
         size = size // self.spec.n_agents if self.kind == "own-state" else size
         return _init(

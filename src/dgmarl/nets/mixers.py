@@ -1,9 +1,7 @@
-"""From the values of single agents to what is learned: each agent's own (IQL), their sum (VDN), or
-a mixture (QMIX, QPLEX).
+"""Mixers: the identity (IQL), the sum (VDN), QMIX and QPLEX, with one signature.
 
-All mixers have one signature, so the learner does not ask which one it has. Every mixer keeps what
-makes decentralised play possible (IGM): the joint action with the highest mixed value is that of
-the agents' own highest values."""
+All of them satisfy IGM (individual-global-max): the joint action of the agents' greedy actions
+maximises the mixed value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +16,12 @@ from dgmarl.envs.base import EnvSpec
 from dgmarl.nets.layers import Linear
 
 _POSITIVE = 1e-10
-"""Added to weights that must not vanish, as in the published code."""
+"""Lower bound of positive weights, as in the original code."""
 
 
 class QMIX(nn.Module):
-    """Q_tot = elu(q W1 + b1) W2 + v with weights made from the state: |W| >= 0, so Q_tot never
-    falls where some Q_i rises."""
+    """Q_tot = elu(q W1 + b1) W2 + v with hypernetwork weights |W| >= 0 of the state, so Q_tot is
+    non-decreasing in every Q_i."""
 
     embedding: int
     hidden: int
@@ -32,7 +30,7 @@ class QMIX(nn.Module):
     def __call__(self, chosen: Array, best: Array, action: Array, state: Array) -> Array:
         """One value for the team, [..., 1]."""
         n_agents, width = chosen.shape[-1], self.embedding
-        # The first layers of all four hypernetworks see the same state: one product.
+        # The first layers of all four hypernetworks have the same input: one product.
         first = Linear(2 * self.hidden + 2 * width)(state)
         for_w1, for_w2, for_v, b1 = jnp.split(
             first, [self.hidden, 2 * self.hidden, 2 * self.hidden + width], axis=-1
@@ -42,7 +40,7 @@ class QMIX(nn.Module):
         )
         w2 = jnp.abs(Linear(width)(nn.relu(for_w2)))
         v = Linear(1)(nn.relu(for_v))
-        # Sums over few agents: cheaper than a matrix product for every row.
+        # A sum over few agents is cheaper than a batched matrix product.
         mixed = nn.elu((chosen[..., None] * w1).sum(axis=-2) + b1)
         return (mixed * w2).sum(axis=-1, keepdims=True) + v
 
@@ -52,9 +50,8 @@ class QPLEX(nn.Module):
 
         Q_tot = sum_i q~_i + sum_i stop_gradient(q~_i - v~_i) (lambda_i - 1)
 
-    In value that is sum_i v~_i + lambda_i (q~_i - v~_i) with w_i > 0 and lambda_i > 0, which depend
-    on the state, and lambda on the joint action too: any joint value can be represented whose best
-    action is that of the single agents."""
+    Its value is sum_i v~_i + lambda_i (q~_i - v~_i). w_i > 0 depends on the state, lambda_i > 0 on
+    the state and the joint action. It represents every joint value function that satisfies IGM."""
 
     hidden: int
     heads: int
@@ -67,8 +64,8 @@ class QPLEX(nn.Module):
         joint = jax.nn.one_hot(action, self.n_actions).reshape(
             *action.shape[:-1], n_agents * self.n_actions
         )
-        # Two-layer networks, their first layers in one product: scale and offset, then a key, an
-        # agent and an action part for each head.
+        # Two-layer networks with their first layers in one product: scale and offset, then key,
+        # agent and action parts for each head.
         from_state = _in_heads(Linear((2 + 2 * heads) * width)(state), 2 + 2 * heads)
         from_joint = _in_heads(
             Linear(heads * width)(jnp.concatenate([state, joint], axis=-1)), heads
@@ -85,8 +82,7 @@ class QPLEX(nn.Module):
 
 
 class _PerHead(nn.Module):
-    """ReLU, then a linear layer of its own for each head: [..., heads, in] to [..., heads,
-    features]."""
+    """ReLU, then one linear layer per head: [..., heads, in] to [..., heads, features]."""
 
     features: int
 
@@ -118,12 +114,12 @@ class Mixer:
 
     @property
     def sees_state(self) -> bool:
-        """Whether it reads the state at all."""
+        """Whether the mixer uses the global state."""
         return self.kind in ("qmix", "qplex")
 
     @property
     def module(self) -> QMIX | QPLEX:
-        """The network, for the kinds that have one."""
+        """The network of QMIX or QPLEX."""
         return (
             QMIX(self.embedding, self.hidden)
             if self.kind == "qmix"
@@ -131,7 +127,7 @@ class Mixer:
         )
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """Fresh parameters; none for IQL and VDN."""
+        """Initial parameters; empty for IQL and VDN."""
         if not self.sees_state:
             return {}
         of_agents = jnp.zeros((1, self.spec.n_agents))
@@ -147,10 +143,9 @@ class Mixer:
         action: Int[Array, "*B N"],
         state: Float[Array, "*B D"],
     ) -> Float[Array, "*B K"]:
-        """What is learned, K = N values of the agents or K = 1 of the team.
+        """Mixed values: K = N for IQL, K = 1 for the team value of the others.
 
-        chosen: Q_i of the `action` taken.  best: the highest Q_i among the available actions (only
-          QPLEX looks)."""
+        chosen: Q_i of `action`.  best: maximum of Q_i over available actions (used by QPLEX)."""
         if chosen.shape != best.shape or chosen.shape != action.shape:
             raise ValueError(
                 f"chosen, best and action must agree in shape, got {chosen.shape}, {best.shape}, "

@@ -1,4 +1,4 @@
-"""Networks that guess an action from what happened after it (the paper's reverse world models)."""
+"""Networks of the paper's reverse world models, which predict an action from its outcome."""
 
 from collections.abc import Callable
 from math import sqrt
@@ -11,19 +11,18 @@ from jaxtyping import Array, Float, Int
 from dgmarl.nets.layers import Linear, rows_times, uniform_within
 
 REVERSE = (256, 128, 128)
-"""Hidden widths of every model that guesses an action."""
+"""Hidden widths of the reverse models."""
 
 
 class NormalisedLinear(nn.Module):
-    """y = LayerNorm(relu(x)) W + b, without ever writing the normalised rows down.
+    """y = LayerNorm(relu(x)) W + b without materialising the normalised rows.
 
-    With r = relu(x), its mean m and deviation s along a row, and the norm's scale g and shift h,
+    With r = relu(x), its row mean m and standard deviation s, and the norm's scale g and shift h,
 
         y = (r W' - m * (column sums of W')) / s + (h W + b),      W' = diag(g) W
 
-    so that what is done for every row is one product and one multiplication of its result, which
-    has fewer columns. With `n_heads`, x is [..., n_heads, K, in], and every head has a W and b of
-    its own."""
+    The normalisation is thus applied to the product, which has fewer columns than x. With
+    `n_heads`, x is [..., n_heads, K, in], and every head has its own W and b."""
 
     features: int
     n_heads: int | None = None
@@ -46,7 +45,7 @@ class NormalisedLinear(nn.Module):
         )
         rectified = nn.relu(x)
         mean = rectified.mean(axis=-1, keepdims=True)
-        # Rounding can take the difference below 0 where a row is all alike.
+        # Rounding can make the difference negative for constant rows.
         variance = jnp.maximum((rectified**2).mean(axis=-1, keepdims=True) - mean**2, 0)
         scaled = scale[:, None] * weight
         sums, offset = scaled.sum(axis=-2), shift @ weight + bias
@@ -71,12 +70,10 @@ class Perceptron(nn.Module):
 
 
 class PairModel(nn.Module):
-    """Guesses the action of a source from what a target was and became, and from what the source
-    was.
+    """q_psi: predicts the source's action from the target's transition and the source's state.
 
     The first layer is linear in [target, source], so it is computed once per agent and added for
-    each pair: N products instead of N^2. With `heads`, every source has a last layer of its own.
-    """
+    each pair: N products instead of N^2. With `heads`, every source has its own last layer."""
 
     n_outputs: int
     heads: bool = False

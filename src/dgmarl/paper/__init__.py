@@ -1,1 +1,1 @@
-"""Grids of training runs, resumable, with one small result file per cell."""
+"""The paper: its runs, figures and claims, the results page, and the checks of its theory."""

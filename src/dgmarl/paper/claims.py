@@ -1,14 +1,14 @@
-"""What the paper says of its experiments, held against our results: each claim with the comparisons
-that test it."""
+"""The paper's claims about its experiments, each with the comparisons of our results that test
+it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from dgmarl.paper.plans import LBF_STEPS, SIX, VANILLA
+from dgmarl.paper.grids import LBF_STEPS, SIX, VANILLA
+from dgmarl.paper.names import BACKBONES
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result, budget_text, same_budget
 from dgmarl.report.statistics import Interval, contrast_interval, mean_interval
-from dgmarl.report.style import BACKBONES
 
 Answer = Literal["yes", "open", "no"]
 Verdict = Literal["agrees", "agrees in part", "open", "does not agree", "not tested yet"]
@@ -64,9 +64,10 @@ class Trio(NamedTuple):
         return int(self.scenario.removeprefix("n"))
 
     def named(self) -> str:
-        """For a sentence."""
-        spread = self.graph.benchmark == "star-spread"
-        return f"{BACKBONES[self.backbone]} {f'at N = {self.n_agents}' if spread else f'in `{self.scenario}`'}"
+        """Backbone and scenario, for a sentence."""
+        is_spread = self.graph.benchmark == "star-spread"
+        where = f"at N = {self.n_agents}" if is_spread else f"in `{self.scenario}`"
+        return f"{BACKBONES[self.backbone]} {where}"
 
 
 class Comparison(NamedTuple):
@@ -77,19 +78,18 @@ class Comparison(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper's, our comparisons, and where they speak against it the likeliest
-    reason."""
+    """A sentence of the paper, our comparisons, and the likeliest reason for a contradiction."""
 
     benchmark: str
     paper: str
     comparisons: list[Comparison]
     reason: str = ""
     note: str = ""
-    """What to know of the comparisons."""
+    """Appended to the count of comparisons, such as a smaller number of steps."""
 
     @property
     def verdict(self) -> Verdict:
-        """All, some or none of the comparisons that are decided."""
+        """Summary of the comparisons' answers."""
         answers = [comparison.answer for comparison in self.comparisons]
         if not answers:
             return "not tested yet"
@@ -149,7 +149,7 @@ def neighbours(spread: Sequence[Trio]) -> list[tuple[Trio | None, Trio]]:
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:
-    """All of them, those of which there is no result yet included."""
+    """All claims, including those without results."""
     return [*_of_star_spread(results), *_of_foraging(results), *_of_smaclite(results)]
 
 
@@ -312,7 +312,8 @@ def _compare_values(paper: str, scenario: str, own: dict[str, Result]) -> list[C
 
 
 def _is_above(result: Result, bound: float) -> Answer:
-    """Whether the final return is above a bound; if it is not after too few steps, nobody knows."""
+    """Whether the final return is above a bound; open if it is below after fewer steps than the
+    paper's."""
     above = answer(mean_interval(result.final - bound))
     return "open" if above == "no" and _is_short(result) else above
 

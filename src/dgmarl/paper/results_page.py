@@ -1,15 +1,14 @@
-"""The page of results, `docs/results.md` with its figures, and the README's section: `python -m
+"""Write `docs/results.md` with its figures and the results section of the README: `python -m
 dgmarl.paper.results_page`.
 
-Every number and every verdict is computed from the files in `results/`, so that the pages cannot
-say more than they do; a test checks that the committed pages are the ones the files give. New
-results join by adding their files."""
+Every number and verdict is computed from the files in `results/`; a test checks that the committed
+pages are current. New results are included by adding their files."""
 
 import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -26,14 +25,17 @@ from dgmarl.paper.claims import (
     of_values,
     trios,
 )
-from dgmarl.paper.plans import FIGURES, IQM_OF_PAPER, LBF_STEPS, SIX, PaperFigure
+from dgmarl.paper.grids import LBF_STEPS, SIX
+from dgmarl.paper.names import BACKBONES, VALUES
+from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import draw, final_table, final_text, iqm_table, markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.figures import svg
 from dgmarl.report.results import Result, read_json, read_results
 from dgmarl.report.statistics import Interval, mean_interval
-from dgmarl.report.style import BACKBONES, VALUES, style
+from dgmarl.report.style import style, uses_graph
 
+CREDIT_TITLES = ("local", "global", "graph", "graph minus the better of the two", "")
 BETTER = ("better", "open", "worse")
 WIDTHS = ("wider", "open", "narrower")
 COSTS = "costs.json"
@@ -56,35 +58,53 @@ PICTURES = {
 }
 
 
-def page(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> tuple[str, dict[str, str]]:
-    """The text of the page, and its figures by file name; of all results those that a figure of the
-    paper shows."""
-    everything, results = (
-        results,
-        [one for one in results if any(figure.shows(one) for figure in FIGURES.values())],
-    )
-    drawn = {
-        name: draw(chosen) for name, figure in FIGURES.items() if (chosen := figure.chosen(results))
-    }
-    sections = [
-        _head(results),
-        _agreement(claims(results)),
-        _star_spread(trios(results, "star-spread", "dg"), _shown("mpe", drawn)),
-        _foraging(results, _shown("lbf", drawn)),
-        *(
-            _plain(FIGURES[name], results, _shown(name, drawn))
-            for name in drawn
-            if name not in ("mpe", "lbf")
-        ),
-        _choices(),
-        _cost(everything, costs),
-    ]
+class Page(NamedTuple):
+    """A page of Markdown and the figures that it shows."""
+
+    text: str
+    figures: dict[str, str]
+    """SVG by file name."""
+
+
+def page(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> Page:
+    """The page of all results that a figure of the paper shows."""
+    drawn = draw_figures(results)
     files = {
         f"{name}-{kind}.svg": svg(picture)
         for name, of_kind in drawn.items()
         for kind, picture in of_kind.items()
     }
-    return "\n\n".join(filter(None, sections)) + "\n", files
+    return Page(page_text(results, costs, drawn), files)
+
+
+def draw_figures(results: Sequence[Result]) -> dict[str, dict[str, Figure]]:
+    """By figure of the paper and kind of picture."""
+    return {
+        name: draw(chosen) for name, figure in FIGURES.items() if (chosen := figure.chosen(results))
+    }
+
+
+def page_text(
+    results: Sequence[Result],
+    costs: Sequence[dict[str, Any]],
+    drawn: Mapping[str, Mapping[str, Figure]],
+) -> str:
+    """The Markdown of the page, with links to the pictures of `drawn`."""
+    shown = [one for one in results if any(figure.shows(one) for figure in FIGURES.values())]
+    sections = [
+        _head(shown),
+        _agreement(claims(shown)),
+        _star_spread(trios(shown, "star-spread", "dg"), _pictures("mpe", drawn)),
+        _foraging(shown, _pictures("lbf", drawn)),
+        *(
+            _plain(figure, shown, _pictures(name, drawn))
+            for name, figure in FIGURES.items()
+            if name not in ("mpe", "lbf") and figure.chosen(shown)
+        ),
+        _choices(),
+        _cost(results, costs),
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
@@ -104,8 +124,8 @@ def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -
             ", ".join(f"`{name}`" for name in together.scenarios),
         )
         of_paper = "" if set(together.scenarios) == set(SIX) else f" {_paper_iqms()}"
-        foraging = f"""Foraging, {count} scenarios ({named}): interquartile mean (IQM) of the final return with its 95 %
-interval; 1 is all the food.{of_paper}
+        foraging = f"""Foraging, {count} scenarios ({named}): interquartile mean (IQM) of the final
+return with its 95 % interval; 1 is all the food.{of_paper}
 
 {iqm_table(together)}
 
@@ -117,8 +137,8 @@ interval; 1 is all the food.{of_paper}
 
 {_claims_table(claims(results), with_reasons=False)}
 
-{_price(results, costs)} Tables, figures and how it was made: [docs/results.md](docs/results.md); `dgmarl reproduce all --from
-results` draws all figures anew.
+{_price(results, costs)} Tables, figures and how it was made: [docs/results.md](docs/results.md);
+`dgmarl reproduce all --from results` draws all figures anew.
 {MARKS[1]}"""
 
 
@@ -127,14 +147,16 @@ def _head(results: Sequence[Result]) -> str:
     episodes = _listed(result.facts["episodes_per_evaluation"] for result in results)
     return f"""# Results
 
-<!-- Written by `python -m dgmarl.paper.results_page` from the files in results/; change those, not this page. -->
+<!-- Written by `python -m dgmarl.paper.results_page` from results/; do not edit. -->
 
-What the three kinds of credit reach, beside what the paper says. Each number is the mean over {seeds} seeds, as the tables say,
-of the final return: the last evaluation ({episodes} episodes, actions sampled from the policy, in SMAClite the most likely),
-not the best. In brackets stands the 95 % percentile-bootstrap interval over seeds. Differences resample the seeds of both
-methods independently: *better* and *worse* mean that the interval leaves 0 out, *open* that it does not. Many intervals are
-looked at, and none is corrected for that.
-The curves of every seed are in [`results/`](../results); `dgmarl table results` prints plain tables of them."""
+What the three kinds of credit reach, beside what the paper says. Each number is the mean over
+{seeds} seeds, as the tables say, of the final return: the last evaluation ({episodes} episodes,
+actions sampled from the policy, in SMAClite the most likely), not the best. In brackets stands the
+95 % percentile-bootstrap interval over seeds. Differences resample the seeds of both methods
+independently: *better* and *worse* mean that the interval excludes 0, *open* that it does not. Many
+intervals are compared, without a correction for that.
+The curves of every seed are in [`results/`](../results); `dgmarl table results` prints plain tables
+of them."""
 
 
 def _agreement(judged: Sequence[Claim]) -> str:
@@ -142,8 +164,9 @@ def _agreement(judged: Sequence[Claim]) -> str:
 
 {_claims_table(judged)}
 
-One comparison is one backbone in one scenario (or between two); it is for or against a claim where its 95 % interval leaves 0
-out, and for a claim that one thing is as good as another where the interval is not below 0."""
+One comparison is one backbone in one scenario (or between two); it is for or against a claim where
+its 95 % interval excludes 0, and for a claim that one thing is as good as another where the
+interval is not below 0."""
 
 
 def _claims_table(judged: Sequence[Claim], with_reasons: bool = True) -> str:
@@ -175,28 +198,32 @@ def _star_spread(spread: Sequence[Trio], pictures: str) -> str:
         for trio in spread
     ]
     local_gaps = [(trio, difference(trio.local, trio.globe)) for trio in spread]
+    table = markdown(("N", "backbone", *CREDIT_TITLES), rows)
     return f"""## Star-Spread: the graph is known
 
-A hub and N - 1 leaves. Returns are sums over all agents, so those of different N do not compare. The graph is the oracle's:
-everybody influences itself and the hub.
+A hub and N - 1 leaves. Returns are sums over all agents, so those of different N do not compare.
+The graph is the oracle's: every agent influences itself and the hub.
 
-{markdown(("N", "backbone", "local", "global", "graph", "graph minus the better of the two", ""), rows)}
+{table}
 
 {pictures}
 
-**The paper: the graph is competitive with both local and global reward.** Against the better of the two, the graph is
+**The paper: the graph is competitive with both local and global reward.** Against the better of the
+two, the graph is
 
 {_tally((trio.named(), _verdict(trio.advantage)) for trio in spread)}
 
 {_widening(spread)}
 
-**The paper: global reward does well for small N but scales poorly; local reward scales better.** Local minus global reward is
+**The paper: global reward does well for small N but scales poorly; local reward scales better.**
+Local minus global reward is
 
 {_tally((f"{trio.named()} ({text(gap)})", _verdict(gap)) for trio, gap in local_gaps)}
 
-**Why local reward falls behind.** To a leaf any landmark is as good as another; only the hub is paid for covering all of them.
-Leaves that learn from their own reward agree on one landmark and gather there: the trap that the task was built to be. The
-returns above are consistent with it, and it was seen in replays of two seeds at N = 5 (larger N were not looked at):
+**Why local reward falls behind.** To a leaf any landmark is as good as another; only the hub is
+paid for covering all of them. Leaves that learn from their own reward agree on one landmark and
+gather there, which is what the task was designed to provoke. The returns above are consistent with
+it, and it was seen in replays of two seeds at N = 5 (larger N were not looked at):
 
     dgmarl train star-spread/5 --method ippo-local --seeds 1 --out runs/local
     dgmarl watch runs/local"""
@@ -225,12 +252,13 @@ def _widening(spread: Sequence[Trio]) -> str:
         "change from the N before",
         "",
     )
-    return f"""**The paper: the gap between the graph and global reward widens with N.** From one N to the next it is
+    return f"""**The paper: the gap between the graph and global reward widens with N.** From one N
+to the next it is
 
 {_tally(changes)}
 
-Returns grow with N by themselves, so the gap is also given relative to global reward's return. At N = 50 agents move half as
-far per step as at smaller N.
+Returns grow with N by themselves, so the gap is also given relative to global reward's return. At
+N = 50 agents move half as far per step as at smaller N.
 
 {markdown(titles, rows)}"""
 
@@ -252,8 +280,9 @@ def _foraging(results: Sequence[Result], pictures: str) -> str:
     compared = "\n\n".join(filter(None, [*graphs, _densities(own), _values(own)]))
     return f"""## Level-based foraging
 
-A return of 1 is all the food. In `-coop` scenarios every food needs two players and pays only the stronger; elsewhere some
-foods can be taken alone, and those who take one together share it. The oracle's graph joins players near each other.
+A return of 1 is all the food. In `-coop` scenarios every food needs two players and pays only the
+stronger; elsewhere some foods can be taken alone, and those who take one together share it. The
+oracle's graph joins players near each other.
 
 {final_table(own)}
 
@@ -279,9 +308,10 @@ def _values(results: Sequence[Result]) -> str:
             rows.append((f"`{scenario}`", *cells, claim.paper, f"**{claim.verdict}**{claim.note}"))
     if not rows:
         return ""
-    return f"""**Value-based methods**, and what the paper's text says of IQL and QMIX. Numbers without steps are of
-{LBF_STEPS / 1e6:g} million; those of fewer say nothing of what more would bring, and IQL and QMIX are compared at equally
-many. IQL learns from local, the others from global reward.
+    return f"""**Value-based methods**, and what the paper's text says of IQL and QMIX. Numbers
+without steps are of {LBF_STEPS / 1e6:g} million steps; results of fewer steps do not predict those
+of more, and IQL and QMIX are compared at equal numbers. IQL learns from local, the others from
+global reward.
 
 {markdown(("scenario", *(style(method).name for method in VALUES), "the paper", "here"), rows)}"""
 
@@ -292,11 +322,12 @@ def _graph_credit(results: Sequence[Result], graph: str) -> str:
         (f"`{trio.scenario}`", BACKBONES[trio.backbone], *_means(trio), *_judged(trio.advantage))
         for trio in found
     ]
+    table = markdown(("scenario", "backbone", *CREDIT_TITLES), rows)
     return f"""**The {graph} graph**{GRAPHS[graph]} against the better of local and global reward is
 
 {_tally((trio.named(), _verdict(trio.advantage)) for trio in found)}
 
-{markdown(("scenario", "backbone", "local", "global", "graph", "graph minus the better of the two", ""), rows)}"""
+{table}"""
 
 
 def _against_paper(together: Aggregates) -> str:
@@ -322,8 +353,8 @@ def _against_paper(together: Aggregates) -> str:
             rows.append((style(method).name, f"{theirs:.2f}", text(ours), place))
     return f"""{left_out}{markdown(("method", "the paper's IQM", "ours", "the paper's lies"), rows)}
 
-The paper says neither how many seeds its numbers are of nor how wide their intervals are, so a number outside ours is no proof
-of a difference."""
+The paper states neither the number of seeds nor intervals, so a number outside ours does not prove
+a difference."""
 
 
 def _paper_iqms() -> str:
@@ -335,7 +366,9 @@ def _paper_iqms() -> str:
 
 def _densities(results: Sequence[Result]) -> str:
     measured = [
-        result for result in results if "-dg" in result.method and "graph_density" in result.facts
+        result
+        for result in results
+        if uses_graph(result.method) and "graph_density" in result.facts
     ]
     if not measured:
         return ""
@@ -346,7 +379,10 @@ def _densities(results: Sequence[Result]) -> str:
         for scenario in scenarios
     ]
     table = markdown(("scenario", *(style(method).name for method in methods)), rows)
-    return f"**Density of the graphs**, the share of possible edges that are on, half-way through training:\n\n{table}"
+    return (
+        "**Density of the graphs**, the share of possible edges that are on, half-way through "
+        f"training:\n\n{table}"
+    )
 
 
 def _half_way(result: Result) -> float:
@@ -365,7 +401,7 @@ def _half_way(result: Result) -> float:
 
 
 def _plain(figure: PaperFigure, results: Sequence[Result], pictures: str) -> str:
-    """A figure of which nothing special is said."""
+    """A section with tables and pictures only."""
     own = figure.chosen(results)
     together = over_scenarios(own)
     over_all = (
@@ -382,7 +418,7 @@ def _plain(figure: PaperFigure, results: Sequence[Result], pictures: str) -> str
 {pictures}"""
 
 
-def _shown(name: str, drawn: Mapping[str, Mapping[str, Figure]]) -> str:
+def _pictures(name: str, drawn: Mapping[str, Mapping[str, Figure]]) -> str:
     images = [
         f"![{name}: {PICTURES[kind]}](figures/{name}-{kind}.svg)" for kind in drawn.get(name, ())
     ]
@@ -391,49 +427,53 @@ def _shown(name: str, drawn: Mapping[str, Mapping[str, Figure]]) -> str:
 
 def _choices() -> str:
     rows = [
-        (f"`{name}`", len(figure.plans), figure.about, figure.choices)
+        (f"`{name}`", len(figure.runs), figure.about, figure.choices)
         for name, figure in FIGURES.items()
     ]
     return f"""## What the paper leaves open
 
-Each figure of the paper is a grid that one command trains, resumes or draws: `dgmarl reproduce NAME`, with `--dry-run` to see
-the cells and how long they would take.
+Each figure of the paper is a list of runs that one command trains, resumes or draws: `dgmarl
+reproduce NAME`, with `--dry-run` to see the runs and an estimate of the time.
 
-{markdown(("name", "cells", "what it shows", "chosen here"), rows)}"""
+{markdown(("name", "runs", "what it shows", "chosen here"), rows)}"""
 
 
 def _cost(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
     devices, versions = (
         _listed(result.facts[name] for result in results) for name in ("device", "jax")
     )
+    codes = _listed(result.facts["code"] for result in results)
     commands = "\n".join(
         (
-            f"    {cost['command']}    # {cost['cells']} cells on {cost['device']}: "
+            f"    {cost['command']}    # {cost['cells']} runs on {cost['device']}: "
             f"{_time(cost['seconds'])}"
         )
         for cost in costs
     )
     return f"""## How these were made, and what they cost
 
+The commands are those of the releases that were used; today `dgmarl grid NAME` trains these runs,
+with `--batched` for `--lanes` and `lbf-ablations` for `lbf-levers`.
+
 {commands}
     python -m dgmarl.paper.results_page    # this page and the README's section, from results/
 
-{_price(results, costs)} On {devices} with jax {versions}, all seeds of a cell side by side; the times include compiling. Code:
-{_listed(result.facts["code"] for result in results)}. Every file holds the whole configuration of its cell."""
+{_price(results, costs)} On {devices} with jax {versions}, all seeds of a run side by side; the
+times include compiling. Code: {codes}. Every file holds the whole configuration of its run."""
 
 
 def _price(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
     steps = sum(int(result.steps[:, -1].sum()) for result in results)
-    runs = sum(len(result.final) for result in results)
+    seeds = sum(len(result.final) for result in results)
     on_gpu = sum(cost["seconds"] for cost in costs if "NVIDIA" in cost["device"]) / 60
     on_cpu = sum(cost["seconds"] for cost in costs if "NVIDIA" not in cost["device"]) / 3600
     counted = sum(cost["cells"] for cost in costs)
-    unknown = f" ({len(results) - counted} cells were not timed)" if counted < len(results) else ""
+    unknown = f" ({len(results) - counted} runs were not timed)" if counted < len(results) else ""
     times = [f"{on_gpu:.0f} GPU minutes"] * (on_gpu > 0) + [f"{on_cpu:.1f} CPU hours"] * (
         on_cpu > 0
     )
     return (
-        f"All in all {len(results)} cells with {runs} runs took {steps / 1e6:,.0f} million "
+        f"All in all {len(results)} runs with {seeds} seeds took {steps / 1e6:,.0f} million "
         f"environment steps{''.join(f', {time}' for time in times)}{unknown}."
     )
 

@@ -1,12 +1,12 @@
-"""What belongs to a figure of the paper: its pictures and its tables, from whatever results there
-are of it."""
+"""Pictures and tables of a figure of the paper, from the results that exist of it."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dgmarl.paper.plans import IQM_OF_PAPER, SIX, PaperFigure
+from dgmarl.paper.grids import SIX
+from dgmarl.paper.paper_figures import IQM_OF_PAPER, PaperFigure
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.figures import graph_panels, learning_curves, scenario_panels
 from dgmarl.report.results import Result, budget_text
@@ -16,8 +16,8 @@ from dgmarl.report.table import interval_texts
 
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
-    """By kind: learning curves, graphs over training, and over scenarios what may be put
-    together."""
+    """By kind: learning curves, graphs over training, and aggregates over scenarios where returns
+    share a scale."""
     drawn = {"curves": learning_curves(scenario_panels(results))}
     if panels := graph_panels(results):
         drawn["graphs"] = learning_curves(panels)

@@ -18,7 +18,7 @@ from dgmarl.report.statistics import (
     performance_profile,
     probability_of_improvement,
 )
-from dgmarl.report.style import order, style
+from dgmarl.report.style import order, same_learner, style, uses_graph
 
 N_THRESHOLDS = 101
 
@@ -71,15 +71,13 @@ class Aggregates(NamedTuple):
         }
 
     def improvements(self) -> dict[tuple[str, str], Interval]:
-        """For each method with graph credit and each with local or global credit on the same
-        backbone."""
+        """For each method with graph credit and each with local or global credit with the same
+        learner."""
         pairs = [
             (first, second)
             for first in self.of_method
             for second in self.of_method
-            if "-dg" in first
-            and "-dg" not in second
-            and first.partition("-")[0] == second.partition("-")[0]
+            if uses_graph(first) and not uses_graph(second) and same_learner(first, second)
         ]
         return {
             pair: probability_of_improvement(self.finals(pair[0]), self.finals(pair[1]))
@@ -139,7 +137,10 @@ class Aggregates(NamedTuple):
         runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         scenarios = "1 scenario" if len(self.scenarios) == 1 else f"{len(self.scenarios)} scenarios"
         steps = "" if self.comparable() else f", not of equally many steps ({self._budgets()})"
-        return f"{runs} runs per method, {scenarios}{steps}; {marks}: 95 % stratified bootstrap over runs"
+        return (
+            f"{runs} runs per method, {scenarios}{steps}; {marks}: 95 % stratified bootstrap over "
+            "runs"
+        )
 
 
 def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
@@ -151,10 +152,16 @@ def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
         return "There are no results."
     families = sorted({result.env.partition("/")[0] for result in results})
     if len(families) > 1:
-        return f"Runs of {' and '.join(families)} are not put together: their returns mean different things."
+        return (
+            f"Runs of {' and '.join(families)} are not put together: their returns mean different "
+            "things."
+        )
     scenarios = tuple(dict.fromkeys(result.scenario for result in results))
     if len(scenarios) > 1 and families[0] not in SHARED_SCALE:
-        return "Returns of different scenarios have different scales here, so nothing is averaged over scenarios."
+        return (
+            "Returns of different scenarios have different scales here, so nothing is averaged "
+            "over scenarios."
+        )
     found: dict[str, dict[str, Result]] = {}
     for result in sorted(results, key=lambda result: order(result.method)):
         found.setdefault(result.method, {})[result.scenario] = result

@@ -1,5 +1,5 @@
-"""Learning curves for a page: the numbers that `charts.js` draws, with every interval computed
-here.
+"""Learning curves for a page: the numbers that `charts.js` draws in `charts_part.html`, with every
+interval computed here.
 
 A chart is one environment with all methods; the reader chooses what is shown over which axis.
 """
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dgmarl.report.html import asset
 from dgmarl.report.results import Result
 from dgmarl.report.statistics import aggregate_band, mean
 from dgmarl.report.style import AXES, METRICS, order, styles
@@ -32,11 +31,6 @@ def charts_data(charts: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
         for title, results in charts.items()
     ]
     return {"axes": AXES, "metrics": METRICS, "charts": drawn}
-
-
-def charts_html() -> str:
-    """Where the charts go, with their controls."""
-    return asset("charts.html")
 
 
 def _ordered(results: Sequence[Result]) -> list[Result]:

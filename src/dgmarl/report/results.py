@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmarl.config.yaml import plain
+from dgmarl.config.methods import find_method
+from dgmarl.config.yaml import read_yaml
 from dgmarl.errors import UsageError
-from dgmarl.runs.folder import RunFolder
-from dgmarl.runs.recorder import ROW_FIELDS
+from dgmarl.runs.reading import ROW_FIELDS, graph_tag, read_metrics, read_returns, read_timing
 
 # Families of environments whose returns mean the same in every scenario, so that runs of several
 # scenarios may be pooled: foraging pays 1 for all the food, a won battle 20, whereas Star-Spread's
@@ -60,9 +60,13 @@ class Result(NamedTuple):
         return self._replace(**dict(zip(("steps", "returns"), cut, strict=True)))
 
     def metric(self, name: str) -> Float[np.ndarray, "S K"] | None:
-        """Something measured at each evaluation, if it was."""
-        values = self.facts.get(name)
-        return None if values is None else np.asarray(values, float)
+        """Something measured at each evaluation; None if it was not, or if it is damaged."""
+        try:
+            values = np.asarray(self.facts[name], float)
+        except (KeyError, TypeError, ValueError):
+            return None
+        fits = values.shape == self.steps.shape and np.isfinite(values).all()
+        return values if fits else None
 
 
 def same_budget(results: Iterable[Result]) -> bool:
@@ -112,10 +116,10 @@ def read_result(path: Path) -> Result:
     try:
         steps, returns = np.array(facts["steps"], int), np.array(facts["return_mean"], float)
         env = str(facts["config"]["env"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged ({error})"
         raise UsageError(
-            f"{path} {reason}, so it is no published result: delete it and run its cell again."
+            f"{path} {reason}, so it is no published result: delete it and train it again."
         ) from None
     if (
         returns.ndim != 2
@@ -125,38 +129,59 @@ def read_result(path: Path) -> Result:
     ):
         raise UsageError(
             f"{path} has steps of shape {steps.shape} and returns of shape {returns.shape}, but "
-            "both must be finite numbers [seeds, evaluations]: delete it and run its cell again."
+            "both must be finite numbers [seeds, evaluations]: delete it and train it again."
         )
-    if len(facts.get("seeds", returns)) != len(returns):
+    n_seeds = len(_listed(facts.get("seeds", [0] * len(returns))))
+    if n_seeds != len(returns):
         raise UsageError(
-            f"{path} names {len(facts['seeds'])} seeds, but holds the curves of {len(returns)}: "
-            "run its cell again."
+            f"{path} names {n_seeds} seeds, but holds the curves of {len(returns)}: train it again."
         )
+    # Where its author kept the run means nothing here, and must not choose what is read.
+    of_runs = ("folder", "name", "episode_returns")
+    facts = {name: value for name, value in facts.items() if name not in of_runs}
+    facts["timing"] = _scalars(facts.get("timing"))
+    facts["notes"] = [str(note) for note in _listed(facts.get("notes"))]
     scenario, _, method = path.stem.partition("__")
     return Result(path.absolute().parent.name, scenario, method, env, steps, returns, facts)
 
 
+class RunValues(NamedTuple):
+    """What a report needs of a run's config.yaml."""
+
+    values: dict[str, Any]
+    """All of it, as plain values."""
+    env: str
+    method: str
+    graph: str
+    seeds: range
+    steps: int
+    n_envs: int
+    whole_episodes: bool
+    """Iterations collect whole episodes, not windows of a fixed length."""
+    evaluation_episodes: int
+
+
 def read_run(path: Path) -> Result:
     """A run folder, finished or not: what `metrics.jsonl` holds of all seeds; a line that a crash
-    cut short is left out."""
-    folder = RunFolder(path)
-    config = folder.config()
-    seeds = range(config.seed, config.seed + config.seeds)
-    curves, notes = _curves(folder.read_metrics(), seeds, config.steps, path)
+    cut short is left out.
+
+    The configuration is read as plain values: nothing that it names is imported or built."""
+    config = read_config(path)
+    curves, notes = _curves(read_metrics(path), config.seeds, config.steps, path)
     n_evaluations = curves["step"].shape[1]
-    if config.collect == "episodes":
+    if config.whole_episodes:
         curves["episodes"] = curves["iteration"] * config.n_envs
     else:  # windows do not end with episodes, so that their number follows from how long they are
         lengths = np.maximum(curves["length_mean"], 1)
         curves["episodes"] = np.cumsum(np.diff(curves["step"], axis=1, prepend=0) / lengths, axis=1)
     facts: dict[str, Any] = {
-        "config": plain(config),
+        "config": config.values,
         "folder": path,
         "name": path.absolute().name,
-        "seeds": list(seeds),
-        "episodes_per_evaluation": config.evaluation.episodes,
-        "timing": _timing(folder),
-        "episode_returns": _episode_returns(folder, n_evaluations),
+        "seeds": list(config.seeds),
+        "episodes_per_evaluation": config.evaluation_episodes,
+        "timing": _timing(path),
+        "episode_returns": _episode_returns(path, n_evaluations),
         "notes": notes,
         **{
             name: values
@@ -169,13 +194,11 @@ def read_run(path: Path) -> Result:
         if ":" not in config.env
         else ("own", "", config.env.rpartition(":")[2])
     )
-    method = config.method + (
-        f"-{graph_tag(config.graph)}" if config.method.endswith("-dg") else ""
-    )
+    tag = f"-{graph_tag(config.graph)}" if find_method(config.method).uses_graph else ""
     return Result(
         family,
         scenario,
-        method,
+        config.method + tag,
         config.env,
         curves["step"].astype(int),
         curves["return_mean"],
@@ -183,13 +206,53 @@ def read_run(path: Path) -> Result:
     )
 
 
-def graph_tag(graph: str) -> str:
-    """A graph source in a method's name: `random0.3` for random:0.3, `Source` for
-    path/to/file.py:Source, `fixed`."""
-    name, _, option = graph.partition(":")
-    if name == "fixed" or not option:
-        return name
-    return option if "." in name or "/" in name else name + option
+def run_or_reason(path: Path) -> Result | str:
+    """A run folder, or a sentence why it has no curves yet."""
+    try:
+        return read_run(path)
+    except UsageError as error:
+        return str(error)
+
+
+def read_config(path: Path) -> RunValues:
+    """Of a run folder of any format; fields are checked as far as a report uses them."""
+    if not (path / "config.yaml").is_file():
+        raise UsageError(
+            f"{path} is not a run folder (it has no config.yaml): name the folder that "
+            "`dgmarl train` wrote."
+        )
+    values = read_yaml(path / "config.yaml")
+
+    def field(name: str, kind: type, default: Any = None) -> Any:
+        found: Any = values
+        for part in name.split("."):
+            found = found.get(part, default) if isinstance(found, dict) else None
+        if not isinstance(found, kind) or isinstance(found, bool):
+            raise UsageError(
+                f"{path / 'config.yaml'} has {name} = {str(found)[:80]!r}, but a run has "
+                f"{'a number' if kind is int else 'text'} there: the file is damaged, so start "
+                "the run again in a new folder."
+            )
+        return found
+
+    first, n_seeds = field("seed", int, 0), field("seeds", int, 5)
+    # The first format had `collect: episodes`; since then `rollout_length: 0` says it.
+    whole = (
+        values["collect"] == "episodes"
+        if "collect" in values
+        else field("rollout_length", int, 0) == 0
+    )
+    return RunValues(
+        values,
+        field("env", str),
+        field("method", str),
+        field("graph", str, "oracle"),
+        range(first, first + n_seeds),
+        field("steps", int),
+        field("n_envs", int, 1),
+        whole,
+        field("evaluation.episodes", int, 1),
+    )
 
 
 def on_grid(
@@ -263,7 +326,7 @@ def read_json(path: Path) -> Any:
         raise UsageError(
             f"{path} cannot be read ({error.strerror}): check that it is a readable file."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is damaged ({error}): delete it and make it again.") from None
 
 
@@ -272,20 +335,12 @@ def _curves(
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """`[S, K]` per column of metrics.jsonl, up to the last evaluation of all seeds; one that was
     done repeats its last."""
-    try:
-        by_place = {
-            (int(row["seed"]), int(row["evaluation"])): {name: row[name] for name in ROW_FIELDS}
-            | row
-            for row in rows
-        }
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise UsageError(
-            f"{path / 'metrics.jsonl'} is damaged: a line lacks one of {', '.join(ROW_FIELDS)}."
-        ) from None
+    by_place = {(int(row["seed"]), int(row["evaluation"])): row for row in _numbers(rows, path)}
     last = max((evaluation for _, evaluation in by_place), default=-1)
-    complete: list[list[dict[str, Any]]] = []
-    for evaluation in range(last + 1):
-        before = complete[-1] if complete else [{"step": 0}] * len(seeds)
+    complete: list[list[dict[str, float]]] = []
+    # A run of which some seed has no line at all has no complete evaluation.
+    for evaluation in range(last + 1 if len(seeds) <= len(by_place) else 0):
+        before = complete[-1] if complete else [{"step": -np.inf}] * len(seeds)
         here = [
             by_place.get((seed, evaluation), done if done["step"] >= steps else None)
             for seed, done in zip(seeds, before, strict=True)
@@ -293,7 +348,7 @@ def _curves(
         if any(row is None for row in here):
             break
         complete.append([row for row in here if row is not None])
-    if not complete:
+    if not complete or not len(seeds):
         raise NoEvaluationError(
             f"{path} holds no evaluation of all its seeds yet: let it train on (dgmarl train "
             f"--resume {path})."
@@ -308,25 +363,53 @@ def _curves(
         )
     names = set.intersection(*(set(row) for rows in complete for row in rows))
     return {
-        name: np.array([[row[name] for row in rows] for rows in complete], float).T
+        name: np.array([[row[name] for row in rows] for rows in complete]).T
         for name in sorted(names)
     }, notes
 
 
-def _timing(folder: RunFolder) -> dict[str, Any]:
+def _numbers(rows: list[Any], path: Path) -> list[dict[str, float]]:
+    """The finite numbers of every line of metrics.jsonl, `ROW_FIELDS` among them."""
+    found = []
+    for row in rows:
+        kept = {
+            name: float(value)
+            for name, value in (row.items() if isinstance(row, dict) else ())
+            if isinstance(value, int | float) and abs(value) < 1e30
+        }
+        if not kept.keys() >= set(ROW_FIELDS):
+            raise UsageError(
+                f"{path / 'metrics.jsonl'} is damaged: a line lacks one of "
+                f"{', '.join(ROW_FIELDS)}, or it is no number."
+            )
+        found.append(kept)
+    return found
+
+
+def _timing(folder: Path) -> dict[str, Any]:
     try:
-        return folder.read_timing()
-    except ValueError:  # damaged; the curves do not need it
+        return _scalars(read_timing(folder))
+    except (OSError, ValueError, RecursionError):  # damaged; the curves do not need it
         return {}
 
 
-def _episode_returns(folder: RunFolder, n_evaluations: int) -> np.ndarray | None:
+def _scalars(values: Any) -> dict[str, Any]:
+    """Numbers and texts of a mapping; nothing of anything else."""
+    found = values.items() if isinstance(values, dict) else ()
+    return {str(name): value for name, value in found if isinstance(value, str | int | float)}
+
+
+def _listed(values: Any) -> list[Any]:
+    return values if isinstance(values, list) else []
+
+
+def _episode_returns(folder: Path, n_evaluations: int) -> np.ndarray | None:
     """returns[seed, evaluation, episode] where the file is as long as the curves."""
     try:
-        _, returns = folder.read_returns()
+        returns = read_returns(folder).returns
     except UsageError:
         return None
-    return returns if returns.shape[1] == n_evaluations else None
+    return returns if returns.ndim == 3 and returns.shape[1] == n_evaluations else None
 
 
 def place(result: Result) -> tuple:

@@ -9,18 +9,15 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
-VALUES = {"iql": "#A04000", "vdn": "#447788", "qmix": "#5B3FFF", "qplex": "#FF5566"}
-CREDITS = {"local": "#E69F00", "global": "#0072B2", "dg": "#009E73"}
+from dgmarl.config.methods import GRAPH, METHODS, SOLID, method_of_label
+
 GRAPHS = {
-    "oracle": CREDITS["dg"],
+    "oracle": GRAPH,
     "learned": "#CC79A7",
     "learned-tuned": "#D055FF",
     "interventional": "#56B4E9",
 }
-OTHER_GRAPH = "#8B6F00"
-CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
-SOLID, DASHED, DOTTED = "", "7 3", "2 2.5"
+OTHER = "#8B6F00"
 
 AXES = {
     "steps": "environment steps",
@@ -52,17 +49,11 @@ def style(method: str) -> Style:
     optional ` (run name)`."""
     method, _, extra = method.partition(" (")
     extra = f" ({extra}" if extra else ""
-    backbone, _, rest = method.partition("-")
-    credit, _, graph = rest.partition("-")
-    if backbone in VALUES:
-        return Style(method.upper() + extra, VALUES[backbone], DOTTED)
-    dash = DASHED if backbone == "mappo" else SOLID
-    name = BACKBONES.get(backbone, backbone)
-    if credit in ("local", "global"):
-        return Style(f"{name} {credit}{extra}", CREDITS[credit], dash)
-    if credit == "dg":
-        return Style(f"{name}-DG {_spaced(graph)}".rstrip() + extra, graph_colour(graph), dash)
-    return Style(method + extra, OTHER_GRAPH, dash)
+    entry, graph = method_of_label(method)
+    if entry is None:
+        return Style(method + extra, OTHER, SOLID)
+    colour = graph_colour(graph) if entry.uses_graph else entry.colour
+    return Style(f"{entry.label} {_spaced(graph)}".rstrip() + extra, colour, entry.dash)
 
 
 def styles(methods: Iterable[str]) -> dict[str, Style]:
@@ -71,31 +62,47 @@ def styles(methods: Iterable[str]) -> dict[str, Style]:
     found: dict[str, Style] = {}
     for method in sorted(dict.fromkeys(methods), key=order):
         own = style(method)
-        spare = [own, *(own._replace(colour=colour) for colour in (OTHER_GRAPH, *VALUES.values()))]
+        spare = [own, *(own._replace(colour=colour) for colour in (OTHER, *_spare_colours()))]
         taken = {(other.colour, other.dash) for other in found.values()}
         found[method] = next((look for look in spare if (look.colour, look.dash) not in taken), own)
     return found
 
 
-def order(method: str) -> tuple:
-    """For lists of methods: IPPO, MAPPO, others; within them local, global, graph."""
-    backbone, _, rest = method.partition("-")
-    place = list(BACKBONES).index(backbone) if backbone in BACKBONES else len(BACKBONES)
-    credit = rest.partition("-")[0].partition(" ")[0]
-    return place, list(CREDITS).index(credit) if credit in CREDITS else len(CREDITS), method
+def order(method: str) -> tuple[int, str]:
+    """For lists of methods: as in the table of methods, others last."""
+    entry, _ = method_of_label(method.partition(" (")[0])
+    return list(METHODS).index(entry.name) if entry else len(METHODS), method
+
+
+def uses_graph(method: str) -> bool:
+    """Whether a result's method has graph credit."""
+    entry, _ = method_of_label(method.partition(" (")[0])
+    return entry is not None and entry.uses_graph
+
+
+def same_learner(first: str, second: str) -> bool:
+    """Whether the methods of two results differ in the credit rule only."""
+    one, other = (method_of_label(method.partition(" (")[0])[0] for method in (first, second))
+    if one is None or other is None:
+        return False
+    return (one.learner, one.allowed) == (other.learner, other.allowed)
+
+
+def _spare_colours() -> list[str]:
+    return list(dict.fromkeys(method.colour for method in METHODS.values()))
 
 
 def graph_colour(graph: str) -> str:
     """Of a graph source by its tag; random graphs are grey, the darker the denser."""
     if not graph:
-        return CREDITS["dg"]
+        return GRAPH
     density = re.fullmatch(r"random([0-9.]+)", graph)
     if density:
         shade = round(0xB0 - 0x60 * min(float(density[1]), 1.0))
         return f"#{shade:02x}{shade:02x}{shade:02x}"
     # A variant (`oracle-cross_weight=0.3`) has the colour of its source.
     sources = [source for source in GRAPHS if f"{graph}-".startswith(f"{source}-")]
-    return GRAPHS[max(sources, key=len)] if sources else OTHER_GRAPH
+    return GRAPHS[max(sources, key=len)] if sources else OTHER
 
 
 def _spaced(graph: str) -> str:

@@ -5,6 +5,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from rich.table import Table
+from rich.text import Text
 
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import SHARED_SCALE, Result, same_budget
@@ -105,8 +106,8 @@ def _final_returns(benchmark: str, results: list[Result]) -> Table:
         final, scenario = mean_interval(result.final), "" if repeated else result.scenario
         battles = () if not any(wins) else interval_texts(won) if won else ("", "")
         table.add_row(
-            scenario,
-            result.method,
+            _literal(scenario),
+            _literal(result.method),
             *interval_texts(final),
             *battles,
             str(len(result.final)),
@@ -134,7 +135,7 @@ def _over_scenarios(benchmark: str, over_all: list[Aggregate]) -> Table:
     )
     for aggregate in over_all:
         table.add_row(
-            aggregate.method,
+            _literal(aggregate.method),
             *interval_texts(aggregate.iqm),
             str(aggregate.runs),
             f"{aggregate.steps:,}",
@@ -144,14 +145,18 @@ def _over_scenarios(benchmark: str, over_all: list[Aggregate]) -> Table:
 
 
 def _table(title: str, words: Iterable[str], numbers: Iterable[str]) -> Table:
-    table = Table(title=title, title_justify="left", caption_justify="left")
+    table = Table(title=_literal(title), title_justify="left", caption_justify="left")
     for column in words:
-        table.add_column(
-            column, overflow="fold"
-        )  # the end of a name tells variants of a method apart
+        # Folded, because the end of a name tells variants of a method apart.
+        table.add_column(column, overflow="fold")
     for column in numbers:
         table.add_column(column, justify="right", no_wrap=True)
     return table
+
+
+def _literal(name: str) -> Text:
+    """A name from a file: not console markup, and without characters that control a terminal."""
+    return Text("".join(letter if letter.isprintable() else "\ufffd" for letter in name))
 
 
 def _plain(interval: Interval) -> dict[str, float | None]:

@@ -5,6 +5,7 @@ config.yaml      the resolved configuration, with a format version
 metrics.jsonl    one line per seed and evaluation; nothing is averaged away
 returns.npz      returns[seed, evaluation, episode] and steps[seed, evaluation]
 timing.json      compile seconds, steps per second, memory, host and code
+replay.npz       a few episodes of the final policy, see `replays.py`
 checkpoints/     see `checkpoints.py`
 """
 
@@ -19,7 +20,6 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import jax
 import numpy as np
@@ -30,6 +30,7 @@ from dgmarl.config.schema import FORMAT_VERSION, TrainConfig
 from dgmarl.config.yaml import build, read_yaml, write_yaml
 from dgmarl.errors import UsageError
 from dgmarl.files import append_line, unwritable, write_atomic
+from dgmarl.runs import reading
 from dgmarl.runs.checkpoints import indices, save_checkpoint
 from dgmarl.trust import remember
 
@@ -110,14 +111,7 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All whole lines; a last line that a crash cut short is left out."""
-        path = self.path / "metrics.jsonl"
-        rows = []
-        for line in (
-            path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-        ):
-            with contextlib.suppress(ValueError):
-                rows.append(json.loads(line))
-        return rows
+        return reading.read_metrics(self.path)
 
     def rewind_metrics(self, n_evaluations: int) -> None:
         """Forget evaluations after a checkpoint: they will be made again, with the same outcome."""
@@ -130,16 +124,9 @@ class RunFolder:
         np.savez_compressed(buffer, steps=steps, returns=returns.astype(np.float32))
         write_atomic(self.path / "returns.npz", buffer.getvalue())
 
-    def read_returns(self) -> tuple[np.ndarray, np.ndarray]:
+    def read_returns(self) -> reading.Returns:
         """What `write_returns` wrote last."""
-        try:
-            with np.load(self.path / "returns.npz", allow_pickle=False) as stored:
-                return stored["steps"], stored["returns"]
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-            raise UsageError(
-                f"{self.path / 'returns.npz'} is missing or damaged: start the run again in a new "
-                "folder."
-            ) from None
+        return reading.read_returns(self.path)
 
     def write_timing(self, timing: dict[str, Any]) -> None:
         """Seconds, speed and memory, with the host and the code they belong to."""
@@ -149,8 +136,7 @@ class RunFolder:
 
     def read_timing(self) -> dict[str, Any]:
         """What `write_timing` wrote last; empty if it never did."""
-        path = self.path / "timing.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        return reading.read_timing(self.path)
 
 
 def host_facts() -> dict[str, Any]:

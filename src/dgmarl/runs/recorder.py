@@ -4,6 +4,7 @@ whoever watches."""
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -11,24 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from dgmarl.config.methods import find_method
 from dgmarl.config.schema import TrainConfig
 from dgmarl.errors import RunError
+from dgmarl.graphs.metrics import uninformative
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder, host_facts
+from dgmarl.runs.reading import ROW_FIELDS
 from dgmarl.training import Advanced
-
-ROW_FIELDS = (
-    "seed",
-    "evaluation",
-    "iteration",
-    "step",
-    "wall_s",
-    "return_mean",
-    "return_std",
-    "length_mean",
-)
-"""What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics
-follow."""
 
 
 class Progress(NamedTuple):
@@ -83,6 +74,7 @@ class Recorder:
         self.timing: dict[str, Any] = {"compile_s": 0.0, "train_s": 0.0}
         self.interrupted = False
         self._n_saved = 0
+        self._warned = False
         self._context = ExitStack()
 
     def __enter__(self) -> "Recorder":
@@ -188,6 +180,7 @@ class Recorder:
             kept_for_good = self.keep_every and len(self.steps) % self.keep_every == 0
             if kept_for_good or now - self._saved > self.checkpoint_seconds:
                 self.save(state)
+        self._warn_of_graph(values, step)
         self.on_progress(progress)
 
     def save(self, state: Any) -> None:
@@ -246,6 +239,17 @@ class Recorder:
             }
             for k in np.flatnonzero(running)
         ]
+
+    def _warn_of_graph(self, metrics: dict[str, np.ndarray], step: np.ndarray) -> None:
+        """Once per run: a graph without information trains silently otherwise."""
+        uses_graph = find_method(self.config.method).uses_graph
+        if self._warned or not uses_graph or "graph_density" not in metrics:
+            return
+        density, progress = float(metrics["graph_density"].mean()), step.min() / self.config.steps
+        sentence = uninformative(density, self.config.graph, float(progress))
+        if sentence:
+            self._warned = True
+            warnings.warn(sentence, stacklevel=2)
 
     def _refuse_nan(
         self,

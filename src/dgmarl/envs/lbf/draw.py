@@ -1,4 +1,4 @@
-"""A picture of the board."""
+"""SVG drawing of the board."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ FOOT = 26
 
 
 def draw(config: LBFConfig, state: State, graph: object = None) -> str:
-    """The board as SVG: apples and players with their levels, and an arrow from source to target
-    per edge of `graph`."""
+    """Foods (as apples) and players with their levels, and an arrow from source to target per edge
+    of `graph`."""
     side = config.size * CELL
     centres, radii = _player_discs(np.asarray(state.position))
     food_level = np.asarray(state.food_level)
@@ -46,8 +46,7 @@ def _centre(position: np.ndarray) -> tuple[float, float]:
 
 
 def _player_discs(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centres and radii. Players on one cell are smaller and stand around its centre, so that all
-    of them show."""
+    """Centres and radii. Players that share a cell are smaller and placed around its centre."""
     centres = np.array([_centre(place) for place in position])
     radii = np.full(len(position), CELL * 0.3)
     for agent, company in enumerate((position[:, None] == position).all(-1)):
@@ -84,7 +83,8 @@ def _apple(x: float, y: float, level: int) -> str:
         stroke_linecap="round",
     )
     leaf = (
-        f'<ellipse cx="{x + radius * 0.6:g}" cy="{top - radius * 0.3:g}" rx="{radius * 0.38:g}" ry="{radius * 0.18:g}" '
+        f'<ellipse cx="{x + radius * 0.6:g}" cy="{top - radius * 0.3:g}" '
+        f'rx="{radius * 0.38:g}" ry="{radius * 0.18:g}" '
         f'fill="#4C9A2A" transform="rotate(-25 {x + radius * 0.6:g} {top - radius * 0.3:g})"/>'
     )
     body = "".join(
@@ -100,7 +100,7 @@ def _apple(x: float, y: float, level: int) -> str:
 
 
 def _player(agent: int, x: float, y: float, radius: float, level: int) -> str:
-    """A disc in the agent's colour with its level; its index stands small at the lower right."""
+    """A disc in the agent's colour with its level, and its index in small at the lower right."""
     colour, corner = svg.agent_colour(agent), 0.8 * radius
     return "".join(
         (

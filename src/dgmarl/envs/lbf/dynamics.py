@@ -1,20 +1,21 @@
-"""What actions do: moving, loading, and who is paid."""
+"""Transition and rewards: moving and loading."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .types import EAST, LOAD, NORTH, SOUTH, WEST, LBFConfig, State
 
-# Rows are the four moves in the order of their action numbers, north, south, west, east.
+# In the order of the action numbers: north, south, west, east.
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
 def move(config: LBFConfig, state: State, action: Int[Array, "N"]) -> Int[Array, "N 2"]:
-    """Positions after a step. A player takes the cell it aims at iff nobody else aims at it.
+    """Positions after a step. A player moves to its target cell iff no other player has the same
+    target.
 
-    A player aims at its own cell when it does not move, or cannot: off the field, onto a food. What
-    counts is what players aim at, not where they end: two can swap, and one can enter the cell of
-    another that aimed elsewhere in vain, so they share it."""
+    The target is the own cell for players that do not move or whose move is invalid (off the field,
+    onto a food). Collisions are resolved on targets, not on final positions: two players can swap,
+    and one can enter the cell of another whose own move failed, so that both share it."""
     row, column = state.position[:, 0], state.position[:, 1]
     aim_row = jnp.clip(row + (action == SOUTH) - (action == NORTH), 0, config.size - 1)
     aim_column = jnp.clip(column + (action == EAST) - (action == WEST), 0, config.size - 1)
@@ -34,7 +35,7 @@ def move(config: LBFConfig, state: State, action: Int[Array, "N"]) -> Int[Array,
 
 
 def adjacent_food(state: State) -> Bool[Array, "N F"]:
-    """Which foods lie next to each player: at most one, as foods are three steps apart."""
+    """Which foods are adjacent to each player: at most one, since foods are at distance >= 3."""
     distance = jnp.abs(state.position[:, None] - state.food_position).sum(-1)
     return (distance == 1) & (state.food_level > 0)
 
@@ -42,18 +43,18 @@ def adjacent_food(state: State) -> Bool[Array, "N F"]:
 def load(
     config: LBFConfig, state: State, action: Int[Array, "N"]
 ) -> tuple[Float[Array, "N"], Bool[Array, "F"]]:
-    """Rewards, and which foods are taken: those whose loaders are together at least as strong as
-    the food.
+    """Rewards, and which foods are collected: those whose loaders' summed level is at least the
+    food's level.
 
     Shared: r_i = level_i * v_f / (W_f * food_total), with W_f the summed levels of all loaders of
-    f. Winner-take-all: v_f / food_total to the strongest loader, the lowest index among equals.
-    Loaders stand still and touch one food each, so neither the moves of this step nor the order of
-    loaders matters, and sums over foods below pick that one."""
+    f. Winner-take-all: v_f / food_total to the strongest loader, ties to the lowest index. Loaders
+    do not move and each is adjacent to one food only, so the result does not depend on the moves of
+    this step or on the order of loaders, and the sums over foods below select that food."""
     loads = adjacent_food(state) & (action == LOAD)[:, None]
     level = jnp.where(loads, state.level[:, None], 0)
     strength = level.sum(0)
-    batched_index = (strength >= state.food_level) & (strength > 0)
-    paid = loads & batched_index & _wins(level) if config.winner_take_all else loads & batched_index
+    collected = (strength >= state.food_level) & (strength > 0)
+    paid = loads & collected & _wins(level) if config.winner_take_all else loads & collected
     value = jnp.where(paid, state.food_level, 0).sum(1)
     if config.winner_take_all:
         reward = value / jnp.maximum(state.food_total, 1)
@@ -61,20 +62,20 @@ def load(
         group = jnp.where(paid, strength, 0).sum(1)
         reward = state.level * value / jnp.maximum(group * state.food_total, 1)
     if config.penalty:
-        reward -= config.penalty * (loads & ~batched_index).any(1)
-    return reward, batched_index
+        reward -= config.penalty * (loads & ~collected).any(1)
+    return reward, collected
 
 
 def _wins(level: Int[Array, "N F"]) -> Bool[Array, "N F"]:
-    """True for the first player of the highest level at each food."""
+    """True for the player of the highest level at each food, ties to the lowest index."""
     n_players = level.shape[0]
     precedence = level * n_players - jnp.arange(n_players)[:, None]
     return precedence == precedence.max(0)
 
 
 def valid_actions(config: LBFConfig, state: State) -> Bool[Array, "N 6"]:
-    """Which actions do something: standing still always, a move onto the field and onto no food,
-    loading next to a food."""
+    """Actions that have an effect: no-op always, moves to a cell on the field without food, loading
+    next to a food."""
     target = state.position[:, None] + jnp.array(MOVES)
     on_field = ((target >= 0) & (target < config.size)).all(-1)
     on_food = ((target[:, :, None] == state.food_position).all(-1) & (state.food_level > 0)).any(-1)

@@ -15,11 +15,11 @@ from .types import N_ACTIONS, LBFConfig, State
 
 
 class LevelBasedForaging(Environment[State]):
-    """Players of level 1 or 2 gather foods, some too heavy for one; version 3 of the original, rule
-    for rule.
+    """Players of level 1 or 2 collect foods, some of which need several players; follows version 3
+    of the original exactly.
 
-    The team return is the share of the food value gathered: 1 iff every food was eaten. A step
-    draws nothing at random."""
+    The team return is the collected share of the total food level: 1 iff all foods are collected.
+    Transitions are deterministic."""
 
     def __init__(self, config: LBFConfig | None = None):
         self.config = config = LBFConfig() if config is None else config
@@ -34,34 +34,33 @@ class LevelBasedForaging(Environment[State]):
         )
 
     def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:
-        """Players and foods at random places, with random levels."""
+        """Players and foods at random positions with random levels."""
         state = spawn(self.config, key)
         return state, self._observation(state)
 
     def step(
         self, key: PRNGKeyArray, state: State, action: Int[Array, "N"]
     ) -> tuple[State, Observation, Outcome]:
-        """Moves first, then loading. An action that is not valid counts as standing still."""
+        """Moving, then loading. Invalid actions are no-ops."""
         if jnp.shape(action) != (self.config.n_players,):
             raise ValueError(
                 f"action must have shape ({self.config.n_players},), not {jnp.shape(action)}."
             )
-        reward, batched_index = dynamics.load(self.config, state, action)
+        reward, collected = dynamics.load(self.config, state, action)
         after = state._replace(
             position=dynamics.move(self.config, state, action),
-            food_level=jnp.where(batched_index, 0, state.food_level),
+            food_level=jnp.where(collected, 0, state.food_level),
             time=state.time + 1,
         )
-        return after, self._observation(after), self._outcome(after, reward, batched_index)
+        return after, self._observation(after), self._outcome(after, reward, collected)
 
     def valid_actions(self, state: State) -> Bool[Array, "N 6"]:
-        """Which actions do something in this state; `Observation.action_mask` shows them with
-        `mask_invalid`."""
+        """Actions that have an effect in this state; with `mask_invalid` these are the
+        `action_mask`."""
         return dynamics.valid_actions(self.config, state)
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
-        """Who is near enough to matter: see `observe.oracle_graph` for the rule and for the
-        authors' other timing."""
+        """Proximity graph; see `observe.oracle_graph`, also for the timing in the paper's code."""
         return observe.oracle_graph(self.config, state)
 
     def local_state(self, state: State) -> Float[Array, "N 7"]:
@@ -88,7 +87,7 @@ class LevelBasedForaging(Environment[State]):
         )
 
     def _outcome(
-        self, after: State, reward: Float[Array, "N"], batched_index: Bool[Array, "F"]
+        self, after: State, reward: Float[Array, "N"], collected: Bool[Array, "F"]
     ) -> Outcome:
         food_left = (after.food_level > 0).sum()
         all_eaten = food_left == 0
@@ -98,5 +97,5 @@ class LevelBasedForaging(Environment[State]):
             reward=reward,
             terminated=all_eaten | time_up if terminal else all_eaten,
             truncated=jnp.zeros_like(all_eaten) if terminal else time_up & ~all_eaten,
-            info={"food_left": food_left, "loads": batched_index.sum()},
+            info={"food_left": food_left, "loads": collected.sum()},
         )

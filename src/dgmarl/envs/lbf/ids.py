@@ -1,4 +1,4 @@
-"""Ids of games: the text after `lbf/`, in this project's short form or the original's."""
+"""Parsing of ids: the text after `lbf/`, in the short form or in that of the original."""
 
 import difflib
 import re
@@ -24,7 +24,7 @@ _BODY = re.compile(
     "(?P<variant>-coop-shared|-coop|-wta)?(?P<ind>-ind)?(?P<pen>-pen)?"
 )
 _ORIGINAL = re.compile("(?P<custom>Custom-)?Foraging-(?P<body>.*)-v3")
-# Who pays whom, and how heavy foods are: (force_coop, winner_take_all).
+# (force_coop, winner_take_all)
 _VARIANTS = {
     "": (False, False),
     "-coop": (True, True),
@@ -35,14 +35,14 @@ _PENALTY = 0.1
 
 
 def parse(text: str) -> LBFConfig:
-    """The settings behind an id, such as `10x10-3p-3f`, `2s-8x8-2p-2f-coop-shared` or
+    """The configuration of an id, such as `10x10-3p-3f`, `2s-8x8-2p-2f-coop-shared` or
     `Custom-Foraging-8x8-2p-4f-coop-v3`.
 
     Short form: [grid-][{k}s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen]. `{k}s`: sight
     of k cells. `-coop`: every food has the highest level and the winner takes all, as in the paper.
-    `-coop-shared`: the original cooperative game. `-wta`: the winner takes all, levels are random.
-    `-ind`: foods of level 1. `-pen`: a failed load costs 0.1. In the original form `-coop` alone
-    does not mean winner-take-all; the prefix `Custom-` does."""
+    `-coop-shared`: the original cooperative game. `-wta`: winner-take-all with random levels.
+    `-ind`: foods of level 1. `-pen`: a failed load costs 0.1. In original ids `-coop` does not
+    imply winner-take-all; the prefix `Custom-` does."""
     original = _ORIGINAL.fullmatch(text)
     match = _BODY.fullmatch(original["body"] if original else text)
     if match is None or (original and match["variant"] not in (None, "-coop")):
@@ -73,15 +73,16 @@ def parse(text: str) -> LBFConfig:
 
 
 def id_of(config: LBFConfig) -> str:
-    """The short id of a game. What an id cannot say (the time-out rule, the oracle's, masking,
-    other penalties) is left out."""
+    """The short id of a configuration. Options without a place in the id (timeout, oracle, masking,
+    other penalties) are omitted."""
     variant = next(
         name
         for name, rule in _VARIANTS.items()
         if rule == (config.force_coop, config.winner_take_all)
     )
     return (
-        f"{'grid-' if config.observation == 'grid' else ''}{'' if config.sees_everything else f'{config.sight}s-'}"
+        f"{'grid-' if config.observation == 'grid' else ''}"
+        f"{'' if config.sees_everything else f'{config.sight}s-'}"
         f"{config.size}x{config.size}-{config.n_players}p-{config.n_foods}f{variant}"
         f"{'-ind' if config.max_food_level == 1 else ''}{'-pen' if config.penalty else ''}"
     )

@@ -1,4 +1,4 @@
-"""What agents see, which of them can reach which, and what is an agent's own."""
+"""Observations, oracle graph and local states."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -8,17 +8,18 @@ from .types import LBFConfig, State
 
 
 def observe(config: LBFConfig, state: State) -> Float[Array, "N O"]:
-    """All agents' observations, in the layout that `config.observation` names."""
+    """Observations of all agents, in the layout `config.observation`."""
     return (_vector if config.observation == "vector" else _grid)(config, state)
 
 
 def _vector(config: LBFConfig, state: State) -> Float[Array, "N 3*(F+N)"]:
-    """Triples (row, column, level): visible foods in row-major order, then oneself, then visible
-    others by index.
+    """Triples (row, column, level): visible foods in row-major order, then the agent itself, then
+    visible others by index.
 
-    Coordinates count from the corner of the agent's window, cut at the top and left border. Foods
-    are seen up to `sight` cells away; players in the 2 sight + 1 rows and columns from that corner,
-    further than `sight` where the window is cut, as in the original."""
+    Coordinates are relative to the top-left corner of the agent's window, which is clipped to the
+    field. Foods are visible up to `sight` cells away; players in the 2 sight + 1 rows and columns
+    from that corner, which is farther than `sight` where the window is clipped, as in the
+    original."""
     n_players = config.n_players
     foods = jnp.concatenate([state.food_position, state.food_level[:, None]], axis=1)
     players = _self_first(jnp.concatenate([state.position, state.level[:, None]], axis=1))
@@ -47,10 +48,10 @@ def _self_first(of_player: Int[Array, "N K"]) -> Int[Array, "N N K"]:
 
 
 def _packed(visible: Bool[Array, "*B K"], entries: Int[Array, "*B K 3"]) -> Int[Array, "*B K 3"]:
-    """The visible triples moved to the front, in order; (-1, -1, 0) behind them.
+    """The visible triples moved to the front, in order, padded with (-1, -1, 0).
 
-    Each triple travels as one number, in which 0 stands for an empty slot, and is found by its
-    rank: no sort, no gather."""
+    Each triple is packed into one integer (0: empty slot) and selected by its rank, which avoids
+    sorts and gathers."""
     n_slots = visible.shape[-1]
     row, column, level = entries[..., 0], entries[..., 1], entries[..., 2]
     number = (row + 1 << 9) + (column + 1 << 3) + level
@@ -65,10 +66,9 @@ def _packed(visible: Bool[Array, "*B K"], entries: Int[Array, "*B K 3"]) -> Int[
 
 def _grid(config: LBFConfig, state: State) -> Float[Array, "N 3*W*W"]:
     """Three layers of (2 sight + 1)^2 cells centred on the agent: player levels, food levels, and 1
-    where one could stand.
+    for free cells.
 
-    Of several players on one cell the last shows, as in the original.
-    """
+    If several players share a cell, the last one is shown, as in the original."""
     here = (state.position[:, None] == state.position).all(-1)
     covered = (here & ~jnp.tri(config.n_players, dtype=bool)).any(1)
     players = _layer(config, state, state.position, jnp.where(covered, 0, state.level))
@@ -83,8 +83,8 @@ def _grid(config: LBFConfig, state: State) -> Float[Array, "N 3*W*W"]:
 def _layer(
     config: LBFConfig, state: State, position: Int[Array, "K 2"], value: Int[Array, "K"]
 ) -> Float[Array, "N W W"]:
-    """Values at their cells in each agent's window: a product of one-hot rows and one-hot columns,
-    no scatter."""
+    """Values at their cells in each agent's window, as a product of one-hot rows and columns
+    instead of a scatter."""
     offset = position - state.position[:, None] + config.radius
     one_hot = (offset[..., None] == jnp.arange(2 * config.radius + 1)).astype(jnp.float32)
     return jnp.einsum(
@@ -97,9 +97,9 @@ def oracle_graph(config: LBFConfig, state: State) -> Bool[Array, "N N"]:
     `oracle_distance` (L1).
 
     Ties go to the lower index; the row-wise choice makes it asymmetric in general. Two players can
-    clash in this step, or stand at one food, only within distance 2. The paper's text has distance
-    2 at s_t. The authors' code has distance 3 and stores the graph of s_{t+1} at t: set
-    `oracle_distance=3` and call this on the state after the step."""
+    collide in this step, or be adjacent to the same food, only within distance 2. The paper's text
+    uses distance 2 at s_t. The paper's code uses distance 3 and stores the graph of s_{t+1} at t:
+    to reproduce it, set `oracle_distance=3` and call this on the state after the step."""
     n_players = config.n_players
     distance = jnp.abs(state.position[:, None] - state.position).sum(-1)
     index, myself = jnp.arange(n_players), jnp.eye(n_players, dtype=bool)
@@ -112,9 +112,9 @@ def local_state(state: State) -> Float[Array, "N 7"]:
     """Agent i's own state: position, level, and the level of the food to the north, south, west and
     east (0: none).
 
-    This is what i can act on, and nothing of the others, though with full sight i observes them. So
-    changing j's action alone changes i's next local state iff j gets in i's way or takes a food
-    that i then stands at. That needs an L1 distance of at most 2, or 3 where i walks up to a food
+    It contains nothing about other agents, although with full sight i observes them. Changing j's
+    action alone therefore changes i's next local state iff j blocks i or collects a food that is
+    then adjacent to i. This requires an L1 distance of at most 2, or 3 if i moves next to a food
     that j loads from another side."""
     beside = state.position[:, None] + jnp.array(MOVES)
     matches = (beside[:, :, None] == state.food_position).all(-1)

@@ -1,11 +1,11 @@
-"""First states, drawn from the law of the original without its rejection loops.
+"""Initial states, with the distribution of the original but without its rejection sampling.
 
 The original proposes uniform cells until one is allowed, which is a uniform draw from the allowed
 cells. The cells allowed for foods are kept as one bit mask per row, so that counting and removing
-them costs O(size), not O(size^2): rollouts draw resets all the time. Two deliberate deviations: the
-original's players avoid the cells where later players stood at the end of the previous episode (a
-leak between episodes), and it gives up placing foods after 1000 proposals in total even if a free
-cell remains (probability below 1e-45 on the paper's fields)."""
+them costs O(size) instead of O(size^2). Two deliberate deviations: in the original, players avoid
+the cells of later players at the end of the previous episode (a leak between episodes), and
+placement of foods stops after 1000 proposals even if a free cell remains (probability below 1e-45
+on the paper's fields)."""
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,15 @@ from .types import LBFConfig, State
 
 
 def spawn(config: LBFConfig, key: PRNGKeyArray) -> State:
-    """Players on distinct cells anywhere, then foods off the border, on free cells, pairwise at L1
-    distance of at least 3."""
+    """Players on distinct cells, then foods on free interior cells at pairwise L1 distance of at
+    least 3."""
     size, n_players, n_foods = config.size, config.n_players, config.n_foods
     words = jax.random.bits(key, (1 + n_players + 2 * n_foods,), jnp.uint32)
     player_words, place_words, level_words = jnp.split(words[1:], (n_players, n_players + n_foods))
     player = _distinct(player_words, size * size)
     food = _food_cells(place_words, player, size)
     level = 1 + (words[0] >> jnp.arange(n_players, dtype=jnp.uint32) & 1).astype(jnp.int32)
-    # Levels are independent of places, so giving them out after sorting the foods changes nothing.
+    # Levels are independent of positions, so they may be assigned after the foods are sorted.
     food_level = jnp.where(food < size * size, _food_levels(config, level, level_words), 0)
     return State(
         position=_row_and_column(player, size),
@@ -37,13 +37,12 @@ def spawn(config: LBFConfig, key: PRNGKeyArray) -> State:
 
 
 def highest_food_level(config: LBFConfig, level: Int[Array, "N"]) -> Int[Array, ""]:
-    """M: the summed levels of the three weakest players, of the two weakest under winner-take-all;
-    or the fixed one."""
+    """M: `max_food_level` if set, else the summed levels of the three weakest players (two under
+    winner-take-all)."""
     if config.max_food_level is not None:
         return jnp.int32(config.max_food_level)
     weakest = min(config.n_players, 2 if config.winner_take_all else 3)
-    # Levels are 1 or 2: each player of level 1 among the weakest takes one off the most they could
-    # have.
+    # Levels are 1 or 2: each player of level 1 among the weakest lowers the maximum by one.
     return 2 * weakest - jnp.minimum((level == 1).sum(), weakest)
 
 
@@ -66,8 +65,7 @@ def _below(word: UInt32[Array, "*K"], bound: int | Int[Array, ""]) -> Int[Array,
 def _distinct(words: UInt32[Array, "K"], bound: int) -> Int[Array, "K"]:
     """The first K numbers of a uniform random order of 0..bound-1.
 
-    A Fisher-Yates shuffle that remembers only its swaps, so that it needs neither an array of that
-    length nor a scatter."""
+    A Fisher-Yates shuffle that stores only its swaps: no array of length `bound`, no scatter."""
     swaps: list[tuple[Array, Array]] = []
 
     def number_at(place: Array) -> Array:
@@ -85,19 +83,19 @@ def _distinct(words: UInt32[Array, "K"], bound: int) -> Int[Array, "K"]:
 
 
 def _food_cells(words: UInt32[Array, "F"], player: Int[Array, "N"], size: int) -> Int[Array, "F"]:
-    """Cells of the foods in row-major order; those without a place come last, with numbers past the
-    board's cells."""
+    """Cells of the foods in row-major order; foods that could not be placed come last, with numbers
+    of size^2 or more."""
     row = jnp.arange(size)
     inside = jnp.where(
         (row > 0) & (row < size - 1), jnp.uint32((1 << (size - 1)) - 2), jnp.uint32(0)
     )
-    # Players stand on distinct cells, so adding their bits is the union.
-    batched_index = jnp.where(
+    # Players are on distinct cells, so the sum of their bits is the union.
+    occupied = jnp.where(
         row[:, None] == player // size,
         jnp.uint32(1) << (player % size).astype(jnp.uint32),
         jnp.uint32(0),
     ).sum(1)
-    free, cells = inside & ~batched_index, []
+    free, cells = inside & ~occupied, []
     for index in range(len(words)):
         food_row, food_column = _uniform_cell(words[index], free)
         cells.append(
@@ -110,8 +108,7 @@ def _food_cells(words: UInt32[Array, "F"], player: Int[Array, "N"], size: int) -
 def _uniform_cell(
     word: UInt32[Array, ""], free: UInt32[Array, "S"]
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Row and column of a uniform set bit: skip full rows, then the bits before it; anything if
-    there is none."""
+    """Row and column of a uniformly drawn set bit; arbitrary if there is none."""
     size = free.shape[0]
     count = lax.population_count(free).astype(jnp.int32)
     up_to = jnp.cumsum(count)
@@ -130,14 +127,13 @@ def _too_close(row: Int[Array, ""], column: Int[Array, ""], size: int) -> UInt32
     """The cells at L1 distance of at most 2, one bit mask per row."""
     reach = 2 - jnp.abs(jnp.arange(size) - row)
     run = (jnp.uint32(2) << (2 * jnp.maximum(reach, 0)).astype(jnp.uint32)) - 1
-    # Shifted two too far and back, since the leftmost bit of the run can lie off the board.
+    # Shifted by two more and back, since the lowest bit of the run can lie off the board.
     shifted = run << (column - reach + 2).astype(jnp.uint32) >> 2
     return jnp.where(reach >= 0, shifted, 0)
 
 
 def _sorted(numbers: Int[Array, "F"]) -> Int[Array, "F"]:
-    """Distinct numbers in ascending order, by comparing all pairs: faster than a sort for so
-    few."""
+    """Distinct numbers in ascending order by pairwise comparison, faster than a sort for few."""
     rank = (numbers[:, None] > numbers).sum(1)
     return jnp.where(rank == jnp.arange(len(numbers))[:, None], numbers, 0).sum(1)
 

@@ -1,7 +1,8 @@
-"""What a game of level-based foraging is made of: its settings and its state."""
+"""Configuration and state of level-based foraging."""
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Literal, NamedTuple
 
 from jaxtyping import Array, Int
@@ -15,73 +16,69 @@ SIZES, PLAYERS, FOODS = range(5, 31), range(2, 17), range(1, 17)
 
 
 class State(NamedTuple):
-    """One moment of a game. Positions are (row, column), row 0 at the top."""
+    """Environment state. Positions are (row, column), row 0 at the top."""
 
     position: Int[Array, "N 2"]
-    """Where each player stands; two players can share a cell (see `dynamics.move`)."""
+    """Players' cells; two players can share one (see `dynamics.move`)."""
     level: Int[Array, "N"]
-    """Strength of each player, 1 or 2, constant in an episode."""
+    """Level of each player, 1 or 2, constant in an episode."""
     food_position: Int[Array, "F 2"]
-    """Where the foods lie, in row-major order, constant in an episode; a food that found no place
-    lies off the board."""
+    """Foods' cells in row-major order, constant in an episode; off the board for foods that could
+    not be placed."""
     food_level: Int[Array, "F"]
-    """Level of each food; 0 once it is eaten, or if it found no place."""
+    """Level of each food; 0 if collected or not placed."""
     food_total: Int[Array, ""]
-    """Sum of the food levels at the start: what rewards are divided by."""
+    """Sum of the initial food levels, the normaliser of rewards."""
     time: Int[Array, ""]
     """Steps taken so far."""
 
 
 @dataclass(frozen=True)
 class LBFConfig:
-    """The settings of a game; the defaults are those of the paper. Ids (`ids.py`) name the usual
+    """Options of the environment; the defaults are the paper's. Ids (`ids.py`) cover the usual
     combinations."""
 
     size: int = 10
     """Rows and columns of the square field, 5 to 30."""
     n_players: int = 3
-    """Number of players, 2 to 16; all of them learn."""
+    """Number of players (agents), 2 to 16."""
     n_foods: int = 3
-    """Number of foods asked for, 1 to 16; on a crowded field some may find no place."""
+    """Number of foods, 1 to 16; on a crowded field fewer may be placed."""
     force_coop: bool = False
-    """Every food has the highest level, instead of a random one up to it."""
+    """Every food has the highest level instead of a random level up to it."""
     winner_take_all: bool = False
-    """The strongest loader takes the whole reward, and the two (not three) weakest players set the
-    highest food level."""
+    """The strongest loader receives the whole reward, and the highest food level is set by the two
+    (not three) weakest players."""
     sight: int | None = None
-    """How many cells away, per axis, an agent sees; None: everything."""
+    """Range of vision in cells per axis; None: the whole field."""
     penalty: float = 0.0
-    """What each loader loses when a food is too heavy for those who load it."""
+    """Penalty to each loader of a failed load."""
     max_food_level: int | None = None
-    """A fixed highest food level; None: the sum of the weakest players' levels."""
+    """Fixed highest food level; None: the sum of the weakest players' levels."""
     observation: Literal["vector", "grid"] = "vector"
-    """A list of foods and players, or three layers of cells around the agent."""
+    """A vector of foods and players, or three grid layers centred on the agent."""
     mask_invalid: bool = False
-    """`Observation.action_mask` shows only actions that do something; False: all six, as in the
-    paper."""
+    """Mask actions that have no effect; False: all six are available, as in the paper."""
     timeout: Literal["terminal", "truncate"] = "terminal"
-    """What the last step of the horizon is: the end of the task (paper: no bootstrapping), or a
-    time-out."""
+    """Whether the time limit terminates the episode (paper: no bootstrapping) or truncates it."""
     horizon: int = 50
-    """Steps after which an episode ends."""
+    """Maximum episode length."""
     oracle_distance: int = 2
-    """Largest L1 distance of an oracle edge; 2: the paper's text, 3: the authors' code (read by
-    them after the step)."""
+    """Largest L1 distance of an oracle edge; 2: the paper's text, 3: the paper's code (evaluated
+    after the step)."""
     oracle_neighbours: int = 2
-    """How many other agents, the closest, a row of the oracle graph keeps."""
+    """Maximum number of other agents per row of the oracle graph, closest first."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be played."""
+        """Validate ranges."""
         _within("size", self.size, SIZES)
         _within("number of players", self.n_players, PLAYERS)
         _within("number of foods", self.n_foods, FOODS)
         if self.n_foods > most_foods(self.size):
             raise UsageError(
-                (
-                    f"at most {most_foods(self.size)} foods, three steps apart and off the border, "
-                    f"fit on {self.size}x{self.size}, but {self.n_foods} were asked for; take "
-                    "fewer foods or a larger field."
-                )
+                f"at most {most_foods(self.size)} foods, three steps apart and off the border, "
+                f"fit on {self.size}x{self.size}, but {self.n_foods} were asked for; take "
+                "fewer foods or a larger field."
             )
         if self.sight is not None:
             _within("sight", self.sight, range(1, self.size + 1))
@@ -97,7 +94,7 @@ class LBFConfig:
 
     @property
     def sees_everything(self) -> bool:
-        """Whether every agent sees the whole field."""
+        """Whether every agent observes the whole field."""
         return self.sight is None or self.sight == self.size
 
     @property
@@ -115,13 +112,13 @@ class LBFConfig:
 
 @cache
 def most_foods(size: int) -> int:
-    """How many foods at pairwise L1 distance of at least 3 the inside of a field can hold, up to
+    """How many foods fit into the interior at pairwise L1 distance of at least 3, up to
     `FOODS.stop - 1`.
 
-    Exact for small fields, row by row: foods of one row are three columns apart, of neighbouring
-    rows two, of rows two apart not in one column. From 11x11 on the inside holds a 9x9 square, in
-    which (row + 2 column) mod 5 = 0 marks at least 16. Players never take the last place: all 16
-    fit on the border of the smallest field."""
+    Exact for small fields by dynamic programming over rows: foods in one row are at least three
+    columns apart, in adjacent rows two, and two rows apart not in the same column. From 11x11 on
+    the interior contains a 9x9 square, in which (row + 2 column) mod 5 = 0 marks at least 16 cells.
+    Players cannot occupy all remaining cells: all 16 fit on the border of the smallest field."""
     limit, inside = FOODS.stop - 1, size - 2
     if inside >= 9:
         return limit
@@ -129,10 +126,9 @@ def most_foods(size: int) -> int:
     best = {(0, 0): 0}
     for _ in range(inside):
         longer: dict[tuple[int, int], int] = {}
-        for (before, last), count in best.items():
-            for row in rows:
-                if not row & (last | last << 1 | last >> 1 | before):
-                    longer[last, row] = max(longer.get((last, row), 0), count + row.bit_count())
+        for ((before, last), count), row in product(best.items(), rows):
+            if not row & (last | last << 1 | last >> 1 | before):
+                longer[last, row] = max(longer.get((last, row), 0), count + row.bit_count())
         best = longer
     return min(limit, max(best.values()))
 

@@ -1,5 +1,4 @@
-"""Matrix games: environments so small that credit and value decomposition can be checked by
-hand."""
+"""Matrix games: small enough to verify credit and value decomposition by hand."""
 
 from dgmarl.envs.matrix.env import (
     MatrixGame,

@@ -1,7 +1,6 @@
-"""Two-player games with a common payoff, one matrix per situation.
+"""Two-player games with a common payoff and one payoff matrix per state.
 
-The payoff is split evenly, so that the sum over agents, the team goal, is the number in the matrix.
-"""
+The payoff is split evenly: the sum of rewards is the entry of the matrix."""
 
 import re
 from typing import NamedTuple
@@ -18,7 +17,7 @@ OVER = -1
 
 
 class MatrixState(NamedTuple):
-    """Which matrix is being played (or was played last), and the last joint action."""
+    """Index of the current (or last) payoff matrix, and the last joint action."""
 
     situation: Int[Array, ""]
     action: Int[Array, "2"]
@@ -26,7 +25,7 @@ class MatrixState(NamedTuple):
 
 
 class MatrixGame(Environment[MatrixState]):
-    """Play situation 0; `follow[s][a0][a1]` is the next situation, or OVER."""
+    """A game that starts in situation 0; `follow[s][a0][a1]` is the next one, or OVER."""
 
     def __init__(self, name: str, payoff: np.ndarray, follow: np.ndarray, horizon: int):
         self.payoff, self.follow = np.asarray(payoff, np.float32), np.asarray(follow, np.int32)
@@ -34,14 +33,14 @@ class MatrixGame(Environment[MatrixState]):
         self.spec = EnvSpec(f"matrix/{name}", 2, n_actions, n_situations, n_situations, horizon)
 
     def reset(self, key: PRNGKeyArray) -> tuple[MatrixState, Observation]:
-        """Always situation 0: nothing is random here."""
+        """Deterministic: situation 0."""
         state = MatrixState(jnp.int32(0), jnp.full(2, -1, jnp.int32), jnp.int32(0))
         return state, self._observation(state)
 
     def step(
         self, key: PRNGKeyArray, state: MatrixState, action: Int[Array, "2"]
     ) -> tuple[MatrixState, Observation, Outcome]:
-        """Pay what the matrix says, half to each, and go on to the next situation."""
+        """Pay half of the matrix entry to each agent and move to the next situation."""
         cell = (state.situation, action[0], action[1])
         payoff, following = jnp.asarray(self.payoff)[cell], jnp.asarray(self.follow)[cell]
         over = following == OVER
@@ -52,42 +51,41 @@ class MatrixGame(Environment[MatrixState]):
         return state, self._observation(state), outcome
 
     def _observation(self, state: MatrixState) -> Observation:
-        seen = (jnp.arange(self.spec.state_size) == state.situation).astype(jnp.float32)
+        one_hot = (jnp.arange(self.spec.state_size) == state.situation).astype(jnp.float32)
         return Observation(
-            agents_view=jnp.broadcast_to(seen, (2, self.spec.obs_size)),
-            global_state=seen,
+            agents_view=jnp.broadcast_to(one_hot, (2, self.spec.obs_size)),
+            global_state=one_hot,
             action_mask=jnp.ones((2, self.spec.n_actions), bool),
             alive=jnp.ones(2, bool),
         )
 
     def oracle_graph(self, state: MatrixState) -> Bool[Array, "2 2"]:
-        """Each action counts for both: the payoff is common."""
+        """Complete: the payoff is common."""
         return jnp.ones((2, 2), bool)
 
     def local_state(self, state: MatrixState) -> Float[Array, "2 1"]:
-        """The situation, which both share."""
+        """The index of the situation, shared by both agents."""
         return jnp.full((2, 1), state.situation, jnp.float32)
 
     def draw(self, state: MatrixState, graph: Bool[Array, "2 2"] | None = None) -> str:
-        """The payoff matrix of the present situation with the last joint action marked."""
+        """The payoff matrix of the current situation, with the last joint action highlighted."""
         return _draw(self, state, graph)
 
 
 def climbing() -> MatrixGame:
-    """The climbing game: the best joint action (0, 0) is ringed by penalties; a safe (2, 2) lures
-    away from it."""
+    """The climbing game: unilateral deviations from the optimum (0, 0) are penalised, and (2, 2) is
+    a safe suboptimal choice."""
     return _one_shot("climbing", np.array([[11, -30, 0], [-30, 7, 6], [0, 0, 5]]))
 
 
 def penalty(k: float) -> MatrixGame:
-    """The penalty game: two optima at (0, 2) and (2, 0), and -k for those who guess different
-    ones."""
+    """The penalty game: two optima, (0, 2) and (2, 0), and -k if the agents pick different ones."""
     return _one_shot(f"penalty-{k:g}", np.array([[-k, 0, 10], [0, 2, 0], [10, 0, -k]]))
 
 
 def two_step() -> MatrixGame:
-    """Agent 0 chooses between a safe game that pays 7 and a risky one that pays 8 to those who both
-    play 1."""
+    """The two-step game: agent 0 chooses between a game that always pays 7 and one that pays 8 for
+    the joint action (1, 1)."""
     payoff = np.array([[[0, 0], [0, 0]], [[7, 7], [7, 7]], [[0, 1], [1, 8]]])
     follow = np.array([[[1, 1], [2, 2]], np.full((2, 2), OVER), np.full((2, 2), OVER)])
     return MatrixGame("two-step", payoff, follow, horizon=2)

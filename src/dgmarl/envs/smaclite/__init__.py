@@ -1,4 +1,4 @@
-"""SMAClite: micromanagement battles with per-agent rewards."""
+"""SMAClite: unit micromanagement with per-agent rewards."""
 
 from .env import Smaclite
 from .scenarios import PAPER_SCENARIOS, SCENARIOS, Group, Scenario, find_scenario, read_scenario

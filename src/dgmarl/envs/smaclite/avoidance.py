@@ -1,8 +1,8 @@
-"""Collision avoidance: from the velocities units would like to those they take.
+"""Collision avoidance: from preferred to actual velocities.
 
-Only units that want to move and have something in their way need more than their wish. They are
-queued over all battles and served some lanes at a time, so the dear part costs what it must. Arrays
-outside the queue are `[U, B]`, in it `[..., L]`."""
+Only moving units with an obstacle or another unit nearby need it. They are selected over all
+battles and processed in compacted chunks, so the cost is proportional to their number. Arrays are
+`[U, B]` outside of a chunk and `[..., L]` inside."""
 
 from functools import partial
 
@@ -13,42 +13,41 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dgmarl.device import launch_bound
 
-from .lanes import serve_queue
 from .linear_programs import solve, within_speed
 from .obstacles import Body, cell_of, no_lines, unit_line, unit_lines, wall_lines
 from .plane import Lines, Vector, choose
 from .roster import Roster
 from .types import State
+from .work_queue import map_selected
 
-# What a unit keeps clear of at most: 7 others and 6 walls were the most ever met in the original.
+# Capacity per unit: at most 7 neighbours and 6 walls were observed in the original.
 MOST_NEIGHBOURS = 10
 MOST_WALLS = 8
-# How many units are served at once: as many as the caches of a CPU core hold, on an accelerator all
-# of them.
-LANES = 1024
+# Units per chunk on a CPU, sized to the cache of a core; accelerators process all units together.
+CPU_WIDTH = 1024
 
 
 def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Float[Array, "U 2 B"]:
-    """The velocities taken. Who wants to stand still does so, whatever comes."""
+    """Actual velocities. Units whose preferred velocity is zero do not move."""
     n_units, n_battles = state.hp.shape
     wish = Vector(preferred[:, 0], preferred[:, 1])
     speed = jnp.broadcast_to(jnp.asarray(roster.speed, jnp.float32)[:, None], state.hp.shape)
     moves = (wish.x != 0) | (wish.y != 0)
-    queued = moves & (_has_neighbours(roster, state) | _near_walls(roster, state))
+    selected = moves & (_has_neighbours(roster, state) | _near_walls(roster, state))
     free = choose(moves, within_speed(wish, speed), Vector(0.0, 0.0))
     flat = jax.tree.map(lambda part: part.reshape(-1), free)
-    n_lanes = n_units * n_battles if launch_bound() else LANES
-    batched_index = serve_queue(
-        queued.reshape(-1), n_lanes, partial(_serve, roster, state, wish), flat
+    width = n_units * n_battles if launch_bound() else CPU_WIDTH
+    velocity = map_selected(
+        selected.reshape(-1), width, partial(_velocities, roster, state, wish), flat
     )
     return jnp.stack(
-        [part.reshape(n_units, n_battles) for part in (batched_index.x, batched_index.y)], axis=1
+        [part.reshape(n_units, n_battles) for part in (velocity.x, velocity.y)], axis=1
     )
 
 
 def _sight(roster: Roster) -> np.ndarray:
-    """Squared distance below which others are noticed: so short that equal discs do so only when
-    they overlap."""
+    """Squared distance below which others are considered; discs of equal size are considered only
+    when they overlap."""
     return (roster.radius + roster.largest_radius) ** 2
 
 
@@ -68,10 +67,10 @@ def _near_walls(roster: Roster, state: State) -> Bool[Array, "U B"]:
     )
 
 
-def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) -> Vector:
-    """The velocities of some units, given by their place in `[U, B]` read as one row."""
+def _velocities(roster: Roster, state: State, wish: Vector, index: Int[Array, "L"]) -> Vector:
+    """Velocities of the units at these indices into the flattened `[U, B]`."""
     n_battles = state.hp.shape[-1]
-    unit, battle = lane // n_battles, lane % n_battles
+    unit, battle = index // n_battles, index % n_battles
 
     def body(unit: Int[Array, "*K L"]) -> Body:
         position, velocity = (
@@ -87,12 +86,10 @@ def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) ->
     )
     n_walls = min(MOST_WALLS, roster.walls_near_cells.shape[1])
     n_others = min(MOST_NEIGHBOURS, roster.n_units - 1)
-    lines = no_lines(n_walls + n_others, len(lane))
+    lines = no_lines(n_walls + n_others, len(index))
     moves = (own_wish.x != 0) | (own_wish.y != 0)
-    minds_walls = moves & ~jnp.asarray(roster.is_air)[unit]
-    lines = wall_lines(
-        roster.walls, roster.walls_near_cells, lines, n_walls, me, speed, minds_walls
-    )
+    on_ground = moves & ~jnp.asarray(roster.is_air)[unit]
+    lines = wall_lines(roster.walls, roster.walls_near_cells, lines, n_walls, me, speed, on_ground)
 
     def line_to(who: Int[Array, "*K L"], squared: Float[Array, "*K L"]) -> Lines:
         stands = (wish.x[who, battle] == 0) & (wish.y[who, battle] == 0)
@@ -107,7 +104,7 @@ def _serve(roster: Roster, state: State, wish: Vector, lane: Int[Array, "L"]) ->
 def _neighbours(
     roster: Roster, state: State, me: Body, unit: Int[Array, "L"], battle: Int[Array, "L"]
 ) -> Float[Array, "U L"]:
-    """Squared distance to every unit that lane's unit notices, infinite to the others."""
+    """Squared distance to every neighbour of the given units, infinite for other units."""
     x, y = state.position[:, 0][:, battle], state.position[:, 1][:, battle]
     squared = (x - me.position.x) ** 2 + (y - me.position.y) ** 2
     same_plane = roster.is_air[:, None] == jnp.asarray(roster.is_air)[unit]

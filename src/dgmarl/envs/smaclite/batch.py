@@ -1,10 +1,9 @@
-"""Many battles at once in one program, however they were vmapped.
+"""A custom vmap rule that merges nested batch axes into one explicit axis of battles.
 
-Inside a tick arrays carry the battles as their *last* axis, `[U, B]`: neighbours in memory then do
-the same arithmetic, on a CPU's vector units as on a GPU, and units of all battles can be put into
-one queue for the few that need dear work. An ordinary `vmap` would not let us: it runs every loop
-as long as the slowest lane, on all lanes. `over_battles` therefore takes the vmap rule into its own
-hands: nested vmapped axes are merged into the one batch axis that the function already has."""
+Inside a tick the battles are the *last* axis of all arrays, `[U, B]`: operations vectorise over
+contiguous memory on CPU and GPU, and units of all battles that need expensive computation can be
+compacted into one batch. An ordinary `vmap` would run every loop for all battles until the slowest
+one has finished. `over_battles` therefore defines its own rule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +15,11 @@ from jaxtyping import Array, Int
 
 
 def over_battles(function: Callable[..., Any]) -> Callable[..., Any]:
-    """From a function of arrays with the battles last to one of single battles, to be vmapped any
-    number of times."""
+    """Turn a function of arrays with a last axis of battles into a function of a single battle that
+    can be vmapped any number of times."""
 
     @custom_vmap
-    def batched(*arguments: Any) -> Any:  # battles first, as vmap has them
+    def batched(*arguments: Any) -> Any:  # battles on the first axis, as in vmap
         last = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), arguments)
         return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), function(*last))
 
@@ -44,8 +43,7 @@ def over_battles(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def pick(values: Array, index: Int[Array, "K B"]) -> Array:
-    """`values[index[k, b], ..., b]`: what unit `index[k, b]` of battle b has. An index of -1 gives
-    anything."""
+    """`values[index[k, b], ..., b]`. The result for an index of -1 is arbitrary."""
     index = jnp.maximum(index, 0)
     index = index.reshape(index.shape[0], *(1,) * (values.ndim - index.ndim), index.shape[-1])
     return jnp.take_along_axis(
@@ -54,8 +52,7 @@ def pick(values: Array, index: Int[Array, "K B"]) -> Array:
 
 
 def first_least(values: Array, axis: int) -> tuple[Array, Array]:
-    """Least value along an axis and the first place that holds it: two plain reductions, faster
-    than an argmin on a CPU."""
+    """Minimum along an axis and its first index: two reductions, faster than an argmin on a CPU."""
     least = values.min(axis)
     shape = [1] * values.ndim
     shape[axis] = -1

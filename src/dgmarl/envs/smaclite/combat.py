@@ -1,8 +1,8 @@
-"""The second half of a tick: units move and fire one after the other, in a random order.
+"""The second half of a tick: units move and fire sequentially, in random order.
 
-Only firing makes the order matter, and few units fire in one tick. So the loop goes over firing
-units, each battle's in its own order; what everybody else does at their turn (timers, growing back)
-is caught up with before the next shot, and at the end. Arrays carry the battles last, `[U, B]`."""
+The order matters only between shots, and few units fire in one tick. The loop therefore runs over
+firing units; the turns of the others (timers, regeneration) are applied in bulk before the next
+shot and at the end. Battles are the last axis, `[U, B]`."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ NEVER = jnp.iinfo(jnp.int32).max
 
 
 class Fight(NamedTuple):
-    """What changes while the turns of one tick go round."""
+    """The loop state of one tick."""
 
     hp: Float[Array, "U B"]
     shield: Float[Array, "U B"]
@@ -34,13 +34,13 @@ class Fight(NamedTuple):
     heal_reserve: Float[Array, "U B"]
     target: Int[Array, "U B"]
     had_turn: Bool[Array, "U B"]
-    """Its turn is over, and timers have run."""
+    """The unit's turn is over and its timers are updated."""
     lost_turn: Bool[Array, "U B"]
-    """It was dead when its turn came: no movement, no timers, no shot."""
+    """The unit was dead at its turn: no movement, no timers, no shot."""
     reward: Float[Array, "U B"]
-    """What each unit earned."""
+    """Raw reward of each unit."""
     pending: Int[Array, "U B"]
-    """Turn number of units that still have to fire, else `NEVER`."""
+    """Turn number of units that have yet to fire, else `NEVER`."""
 
 
 def take_turns(
@@ -51,25 +51,13 @@ def take_turns(
     turn: Int[Array, "U B"],
     revive: bool,
 ) -> tuple[State, Float[Array, "U B"]]:
-    """The state after all turns, and what each unit earned. `turn`: distinct numbers, the lowest
-    goes first."""
+    """The state after all turns and the raw reward of each unit. `turn`: distinct numbers, acting
+    in ascending order."""
     moved = state.position + velocity * TICK
     cooldown = jnp.maximum(0.0, state.cooldown - TICK)
     executes = state.in_play & intent.attacking & (intent.aim != NOBODY)
-    fight = Fight(
-        hp=state.hp,
-        shield=state.shield,
-        shield_cooldown=state.shield_cooldown,
-        # Only its own turn changes a unit's energy, so growth can come first; a lost turn takes it
-        # back below.
-        energy=jnp.minimum(roster.max_energy[:, None], state.energy + ENERGY_GROWTH),
-        heal_reserve=state.heal_reserve,
-        target=intent.target,
-        had_turn=~state.in_play,
-        lost_turn=~state.in_play,
-        reward=jnp.zeros_like(state.hp),
-        pending=jnp.where(executes & (cooldown == 0), turn, NEVER),
-    )
+    pending = jnp.where(executes & (cooldown == 0), turn, NEVER)
+    fight = _begin(roster, state, intent, pending)
 
     def next_shot(fight: Fight) -> Fight:
         now = fight.pending.min(0)
@@ -106,8 +94,26 @@ def take_turns(
     return after, fight.reward
 
 
+def _begin(roster: Roster, state: State, intent: Intent, pending: Int[Array, "U B"]) -> Fight:
+    """The loop state before the first turn."""
+    return Fight(
+        hp=state.hp,
+        shield=state.shield,
+        shield_cooldown=state.shield_cooldown,
+        # Only a unit's own turn changes its energy, so regeneration can be applied first; it is
+        # undone at the end for lost turns.
+        energy=jnp.minimum(roster.max_energy[:, None], state.energy + ENERGY_GROWTH),
+        heal_reserve=state.heal_reserve,
+        target=intent.target,
+        had_turn=~state.in_play,
+        lost_turn=~state.in_play,
+        reward=jnp.zeros_like(state.hp),
+        pending=pending,
+    )
+
+
 def _catch_up(roster: Roster, fight: Fight, due: Bool[Array, "U B"]) -> Fight:
-    """Timers and growth of all units whose turn has come by now; the dead lose it."""
+    """Apply timers and regeneration of all units whose turn is due; dead units lose it."""
     due &= ~fight.had_turn
     lives = due & (fight.hp > 0)
     cooldown = jnp.maximum(0.0, fight.shield_cooldown - TICK)
@@ -133,12 +139,11 @@ def _victims(
     aim: Int[Array, "U B"],
     fires: Bool[Array, "U B"],
 ) -> Bool[Array, "U B"]:
-    """Whom the shot of this turn hits: the aim, or everybody of the other side near a unit that
-    blows itself up.
+    """Units hit by the shot of this turn: the aim, or all units of the other side in the blast
+    radius of a unit that explodes.
 
-    The blast asks both for where victims stood when the tick began (within the radius widened by
-    that of the largest unit) and for where they stand now (within the radius widened by their own).
-    """
+    A blast requires both the position at the beginning of the tick (within the radius plus that of
+    the largest unit) and the current position (within the radius plus the unit's own)."""
     units = jnp.arange(roster.n_units)[:, None]
     hits = fires & ~roster.is_healer[:, None]
     aim = jnp.where(hits, aim, NOBODY).max(0)
@@ -164,8 +169,8 @@ def _within(
 def _hit(
     roster: Roster, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Array, "U B"]
 ) -> Fight:
-    """A volley on all victims. Armour softens only what reaches hit points; the kill bonus is paid
-    for enemies."""
+    """Apply a volley to all victims. Armour reduces only damage to hit points; kill rewards are
+    paid for enemies only."""
     damage = jnp.einsum("uv,ub->vb", roster.damage, fires.astype(jnp.float32), precision="highest")
     attacks = jnp.where(fires, roster.attacks[:, None], 0).max(0)
     hp, shield, shield_cooldown, earned = (
@@ -180,11 +185,9 @@ def _hit(
             struck & (roster.max_shield[:, None] > 0), SHIELD_DELAY, shield_cooldown
         )
         absorbed = jnp.where(struck, jnp.minimum(damage, shield), 0.0)
-        batched_index = jnp.where(
-            struck, jnp.clip(damage - absorbed - roster.armor[:, None], 0.0, hp), 0.0
-        )
-        shield, hp = shield - absorbed, hp - batched_index
-        earned += absorbed + batched_index + jnp.where(struck & (hp == 0), KILL_REWARD, 0.0)
+        lost = jnp.where(struck, jnp.clip(damage - absorbed - roster.armor[:, None], 0.0, hp), 0.0)
+        shield, hp = shield - absorbed, hp - lost
+        earned += absorbed + lost + jnp.where(struck & (hp == 0), KILL_REWARD, 0.0)
     paid = jnp.where(roster.is_ally[:, None], 0.0, earned).sum(0)
     reward = fight.reward + jnp.where(fires, paid, 0.0)
     if roster.blast_radius.any():
@@ -202,11 +205,11 @@ def _heal(
     heals: Bool[Array, "U B"],
     revive: bool,
 ) -> Fight:
-    """The healer of this turn gives its aim what it lacks, at most `HEAL_PER_TICK`, and pays with
+    """The healer of this turn restores its aim's missing hit points, at most `HEAL_PER_TICK`, for
     energy.
 
-    It lets go of an aim in full health, and of a new one if it has too little energy to start.
-    Without `revive` it cannot bring back the dead."""
+    It drops an aim with full hit points, and a new aim if its energy is below
+    `ENERGY_FOR_NEW_TARGET`. Without `revive` it cannot heal dead units."""
     units = jnp.arange(roster.n_units)[:, None]
     patient = units == jnp.where(heals, aim, NOBODY).max(0)
 

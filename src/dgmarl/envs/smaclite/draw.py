@@ -1,4 +1,4 @@
-"""A picture of the battle."""
+"""SVG drawing of the battlefield."""
 
 import jax
 import numpy as np
@@ -16,14 +16,13 @@ GROUND, ROCK, ENEMY, FALLEN = "#F3F1EA", "#C9C2B4", "#4A4A4A", "#B5AFA3"
 
 
 def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = None) -> str:
-    """Allies as numbered discs in their colours, enemies as dark ones, each with its weapon's
-    range, a bar of what is left of hit points and shield, and a line to its target; crosses where
-    units fell; an arrow from source to target per edge of `graph`. Who points at a unit reads what
-    it is."""
+    """Allies as numbered coloured discs, enemies as dark ones, each with weapon range, bars for hit
+    points and shield, a line to its target and a tooltip; crosses for dead units; an arrow from
+    source to target per edge of `graph`."""
     state = jax.tree.map(np.asarray, state)
     frame = _Frame(roster)
     centres = frame.pixels(np.asarray(state.position))
-    # Small discs over large ones, so that none is hidden in a crowd.
+    # Small discs on top of large ones, so that none is hidden.
     standing = sorted(np.flatnonzero(state.in_play).tolist(), key=lambda unit: -roster.radius[unit])
     shapes = [
         *_field(roster, frame),
@@ -43,7 +42,8 @@ def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = N
         svg.rect(0, frame.height, frame.width, FOOT, "#FFFFFF"),
     ]
     n = roster.n_allies
-    left = f"allies {int(state.in_play[:n].sum())} of {n} · enemies {int(state.in_play[n:].sum())} of {roster.n_enemies}"
+    allies, enemies = int(state.in_play[:n].sum()), int(state.in_play[n:].sum())
+    left = f"allies {allies} of {n} · enemies {enemies} of {roster.n_enemies}"
     end = (
         ""
         if state.in_play[:n].any() and state.in_play[n:].any()
@@ -59,8 +59,8 @@ def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = N
 
 
 class _Frame:
-    """The part of the map that is shown, walkable cells and a rim, from map coordinates (y upwards)
-    to pixels (downwards)."""
+    """The visible part of the map, walkable cells and a margin, and the transform from map
+    coordinates (y up) to pixels (y down)."""
 
     def __init__(self, roster: Roster):
         rows, columns = (
@@ -101,7 +101,7 @@ def _cross(x: float, y: float) -> str:
 
 
 def _range(roster: Roster, unit: int, centres: np.ndarray) -> str:
-    """How far it hits, from its own rim."""
+    """The weapon range, measured from the unit's rim."""
     reach = roster.reach[unit, unit] - roster.radius[unit]
     style = {
         "stroke": _colour(roster, unit),
@@ -123,8 +123,8 @@ def _target(roster: Roster, target: int, unit: int, centres: np.ndarray) -> str:
 
 
 def _unit(roster: Roster, unit: int, x: float, y: float) -> str:
-    """A disc of its size, ringed if it flies, with the agent's index or the first and last letter
-    of the enemy's type."""
+    """A disc of the unit's size, ringed for air units, labelled with the agent's index or the first
+    and last letter of the enemy's type."""
     radius = max(0.3, float(roster.radius[unit])) * CELL
     ring = {"stroke_dasharray": "3 2"} if roster.is_air[unit] else {}
     disc = svg.circle(
@@ -148,7 +148,7 @@ def _unit(roster: Roster, unit: int, x: float, y: float) -> str:
 
 
 def _told(roster: Roster, state: State, unit: int) -> str:
-    """What it is and what is left of it."""
+    """Tooltip text: type and remaining hit points, shield and energy."""
     n = roster.n_allies
     who = f"agent {unit}" if unit < n else f"enemy {unit - n}"
     left = [f"{state.hp[unit]:.0f} of {roster.max_hp[unit]:.0f} hit points"]
@@ -158,7 +158,7 @@ def _told(roster: Roster, state: State, unit: int) -> str:
 
 
 def _bars(roster: Roster, state: State, unit: int, x: float, y: float) -> str:
-    """Hit points in green to red above the disc, shield in blue above that."""
+    """Bars above the disc: hit points in green to red, shield in blue."""
     width, height = 1.0 * CELL, 0.16 * CELL
     top = y - max(0.3, float(roster.radius[unit])) * CELL - 2 * height
     share = float(state.hp[unit] / roster.max_hp[unit])

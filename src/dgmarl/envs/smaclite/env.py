@@ -30,11 +30,11 @@ from .types import (
 
 
 class Smaclite(Environment[State]):
-    """Small battles: allies learn, enemies follow a script; the rules of the original, tick for
-    tick.
+    """Micromanagement battles of learning allies against scripted enemies; follows the original
+    tick by tick.
 
-    Every episode starts alike. The order in which units act within a tick is the only chance there
-    is."""
+    The initial state is deterministic. The only randomness is the order in which units act within a
+    tick."""
 
     loops_inside = True
 
@@ -52,7 +52,7 @@ class Smaclite(Environment[State]):
         )
 
     def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:
-        """Everybody at their place, in full health."""
+        """All units at their initial positions with full hit points."""
         state = first_state(self.roster)
         return state, self.observation(state)
 
@@ -63,10 +63,10 @@ class Smaclite(Environment[State]):
         action: Int[Array, "N"],
         order: Int[Array, "8 U"] | None = None,
     ) -> tuple[State, Observation, Outcome]:
-        """Commands to the allies, then eight ticks. An action that is not available counts as stop.
+        """Eight ticks under the allies' commands. Unavailable actions are treated as stop.
 
-        order: for each tick the units in the order in which they act, instead of one drawn with
-          `key`; those out of play are skipped wherever they stand."""
+        order: the order in which units act in each tick, instead of one sampled with `key`; units
+          out of play are skipped."""
         after, ticks = self.play(key, state, action, order)
         won = ~after.in_play[self.roster.n_allies :].any()
         reward = rewards(self.roster, self.config.reward, ticks, won)
@@ -79,8 +79,7 @@ class Smaclite(Environment[State]):
         action: Int[Array, "N"],
         order: Int[Array, "8 U"] | None = None,
     ) -> tuple[State, Ticks]:
-        """The dynamics of `step` alone: the state after it, and what every unit earned in each
-        tick."""
+        """The dynamics without observation and outcome: the next state and per-tick results."""
         n_units = self.roster.n_units
         if jnp.shape(action) != (self.roster.n_allies,):
             raise ValueError(
@@ -100,11 +99,11 @@ class Smaclite(Environment[State]):
         return after._replace(last_action=action, time=state.time + 1), ticks
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
-        """Who is near whom: see `observe.oracle_graph` for both rules."""
+        """Proximity graph; see `observe.oracle_graph` for the two rules."""
         return observe.oracle_graph(self.roster, self.config, state)
 
     def local_state(self, state: State) -> Float[Array, "N 12"]:
-        """Place, velocity, health and timers of each agent: see `observe.local_state`."""
+        """Position, velocity, hit points and timers of each agent; see `observe.local_state`."""
         return observe.local_state(self.roster, state)
 
     def draw(self, state: State, graph: Any = None) -> str:
@@ -112,7 +111,7 @@ class Smaclite(Environment[State]):
         return draw(self.roster, self.config, state, graph)
 
     def observation(self, state: State) -> Observation:
-        """What the learner sees of a state."""
+        """The observation of a state."""
         action_mask = observe.available_actions(self.roster, state)
         return Observation(
             agents_view=observe.observe(self.roster, self.config, state, action_mask),
@@ -137,7 +136,7 @@ class Smaclite(Environment[State]):
 
 
 def first_state(roster: Roster) -> State:
-    """The state every battle starts from."""
+    """The initial state."""
     n_units = roster.n_units
     return State(
         position=jnp.asarray(roster.position),
@@ -157,7 +156,7 @@ def first_state(roster: Roster) -> State:
 
 
 def give_commands(roster: Roster, state: State, action: Int[Array, "N"]) -> Command:
-    """What each action orders; actions that are not available order a stop."""
+    """Commands of the actions; unavailable actions become stop."""
     n = roster.n_allies
     possible = jnp.take_along_axis(
         observe.available_actions(roster, state), action[:, None], axis=1
@@ -175,10 +174,10 @@ def give_commands(roster: Roster, state: State, action: Int[Array, "N"]) -> Comm
 
 
 def random_turns(key: PRNGKeyArray, n_units: int) -> Int[Array, "8 U"]:
-    """A uniform order for each tick, as numbers of which the lowest goes first.
+    """A random order of units for each tick, as distinct numbers; units act in ascending order.
 
-    Random words whose lowest bits are the unit's index: distinct, and as good as uniform (25 random
-    bits for 64 units)."""
+    Random words whose lowest bits are the unit's index: distinct, and uniform up to ties in the
+    remaining bits (25 random bits for 64 units)."""
     bits = max(1, (n_units - 1).bit_length())
     words = jax.random.bits(key, (TICKS_PER_STEP, n_units), jnp.uint32) >> 1
     return ((words >> bits << bits) | jnp.arange(n_units, dtype=jnp.uint32)).astype(jnp.int32)

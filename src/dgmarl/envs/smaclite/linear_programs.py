@@ -1,10 +1,9 @@
-"""The small linear programs of collision avoidance: the velocity nearest to the wish that keeps to
-all half-planes.
+"""The linear programs of collision avoidance: the admissible velocity closest to the preferred one.
 
-A lane is one unit; arrays are `[K, L]`, K lines (half-planes) of L lanes. Lines are taken in order,
-as in the original: the answer is kept while it satisfies the next line, else solved anew on that
-line. Instead of visiting every line in turn, each trip of the loops below jumps, in every lane, to
-the first line that is violated, so there are as many trips as re-solves."""
+Arrays are `[K, L]`: K lines (half-planes) of L units. Lines are processed in order, as in the
+original: the solution is kept while it satisfies the next line and recomputed on that line
+otherwise. Each iteration of the loops below jumps, for every unit, to the first violated line, so
+the number of iterations is the number of recomputations."""
 
 from typing import Any
 
@@ -15,20 +14,20 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dgmarl.device import launch_bound
 
-from .lanes import lanes_for, serve_queue
 from .plane import Lines, Vector, choose
+from .work_queue import chunk_width, map_selected
 
 EPSILON = 1e-5
-TRIPS_AT_ONCE = 4
-"""On an accelerator a trip costs more than what is computed in it, and most lanes need three or
-four."""
+UNROLL = 4
+"""Iterations per loop trip on an accelerator, where a trip costs more than its arithmetic; most
+units need three or four."""
 
 
 def solve(lines: Lines, n_walls: int, wish: Vector, speed: Float[Array, "L"]) -> Vector:
-    """The velocity nearest to `wish` within `speed` that keeps to all lines; if there is none, to
-    those of walls (the first `n_walls`), with the least violation of the others."""
+    """The velocity closest to `wish` within `speed` that satisfies all lines; if there is none, the
+    one that satisfies the lines of walls (the first `n_walls`) and least violates the others."""
     start = within_speed(wish, speed)
-    n_lines, n_lanes = lines.valid.shape
+    n_lines, n_units = lines.valid.shape
 
     def part(who: Int[Array, "L"], *values: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf[..., who], values)
@@ -38,29 +37,28 @@ def solve(lines: Lines, n_walls: int, wish: Vector, speed: Float[Array, "L"]) ->
         return nearest(mine, start_, wish_, speed_, farthest=False)
 
     violated = _first_violated(lines, start, 0, 0.0) < n_lines
-    kept = (start, jnp.full(n_lanes, n_lines, jnp.int32))
-    velocity, failed = serve_queue(violated, lanes_for(n_lanes, 4), resolve, kept)
+    kept = (start, jnp.full(n_units, n_lines, jnp.int32))
+    velocity, failed = map_selected(violated, chunk_width(n_units, 4), resolve, kept)
 
     def compromise(who: Int[Array, "L"]) -> Vector:
         mine, velocity_, failed_, speed_ = part(who, lines, velocity, failed, speed)
         return least_violation(mine, n_walls, velocity_, failed_, speed_)
 
-    return serve_queue(failed < n_lines, lanes_for(n_lanes, 8), compromise, velocity)
+    return map_selected(failed < n_lines, chunk_width(n_units, 8), compromise, velocity)
 
 
 def within_speed(wish: Vector, speed: Float[Array, "*L"]) -> Vector:
-    """The wish, shortened to the speed limit if need be."""
+    """The preferred velocity clipped to the speed limit."""
     return choose(wish.dot(wish) > speed**2, wish.unit() * speed, wish)
 
 
 def nearest(
     lines: Lines, start: Vector, wish: Vector, speed: Float[Array, "L"], farthest: bool
 ) -> tuple[Vector, Int[Array, "L"]]:
-    """The optimum under all lines, and the first line that cannot be kept (K if all can; else the
-    answer before it).
+    """The optimum under all lines, and the first line that cannot be satisfied (K if all can). If
+    one cannot, the optimum under the lines before it.
 
-    farthest: go as far as possible in the direction `wish`, instead of as near as possible to the
-      point `wish`."""
+    farthest: maximise the component along `wish` instead of minimising the distance to `wish`."""
     n_lines = lines.valid.shape[0]
 
     def trip(carry: tuple[Vector, Array, Array]) -> tuple[Vector, Array, Array]:
@@ -73,7 +71,7 @@ def nearest(
         return velocity, jnp.where(runs & possible, following, n_lines), failed
 
     def trips(carry: tuple[Vector, Array, Array]) -> tuple[Vector, Array, Array]:
-        for _ in range(TRIPS_AT_ONCE if launch_bound() else 1):  # who has arrived stays there
+        for _ in range(UNROLL if launch_bound() else 1):  # a no-op for finished units
             carry = trip(carry)
         return carry
 
@@ -88,8 +86,8 @@ def nearest(
 def least_violation(
     lines: Lines, n_walls: int, velocity: Vector, begin: Int[Array, "L"], speed: Float[Array, "L"]
 ) -> Vector:
-    """From line `begin` on: keep to walls, and violate the lines of other units as little as
-    possible."""
+    """From line `begin` on: satisfy walls and minimise the violation of the lines of other
+    units."""
     n_lines = lines.valid.shape[0]
 
     def trip(carry: tuple[Vector, Array]) -> tuple[Vector, Array]:
@@ -108,8 +106,8 @@ def least_violation(
 
 
 def _projected(lines: Lines, n_walls: int, at: Int[Array, "L"]) -> Lines:
-    """Walls as they are; for each earlier line of a unit, the border on which it is violated as
-    much as line `at`."""
+    """Walls unchanged; for each earlier line of a unit, the locus of equal violation of that line
+    and line `at`."""
     point, direction = _line_at(lines, at)
     index = jnp.arange(lines.valid.shape[0])[:, None]
     across = direction.det(lines.direction)
@@ -128,8 +126,7 @@ def _projected(lines: Lines, n_walls: int, at: Int[Array, "L"]) -> Lines:
 def _on_line(
     lines: Lines, at: Int[Array, "L"], wish: Vector, speed: Float[Array, "L"], farthest: bool
 ) -> tuple[Vector, Bool[Array, "L"]]:
-    """The optimum on line `at` under all earlier lines and the speed limit, and whether there is
-    one."""
+    """The optimum on line `at` under all earlier lines and the speed limit, if it exists."""
     point, direction = _line_at(lines, at)
     middle = point.dot(direction)
     squared = middle**2 + speed**2 - point.dot(point)
@@ -163,7 +160,7 @@ def _first_violated(
 
 
 def _line_at(lines: Lines, at: Int[Array, "L"]) -> tuple[Vector, Vector]:
-    """Point and direction of one line per lane; those of line 0 where `at` is K."""
+    """Point and direction of one line per unit; those of line 0 where `at` is K."""
     first, *others = _one_by_one(lines)
     chosen = (first.point, first.direction)
     for k, line in enumerate(others, start=1):
@@ -172,6 +169,6 @@ def _line_at(lines: Lines, at: Int[Array, "L"]) -> tuple[Vector, Vector]:
 
 
 def _one_by_one(lines: Lines) -> list[Lines]:
-    """The lines as K separate ones: unrolled, a fold over them is one loop over lanes that runs on
-    vector units, which a reduction over the axis K is not."""
+    """The K lines as a list: a fold unrolled over it vectorises over units, which a reduction over
+    the axis K does not."""
     return [jax.tree.map(lambda values, k=k: values[k], lines) for k in range(lines.valid.shape[0])]

@@ -1,5 +1,4 @@
-"""What agents see, what a central critic sees, which actions there are, and who can influence whom.
-One battle at a time."""
+"""Observations, global state, action masks, oracle graph and local states of a single battle."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -10,7 +9,7 @@ from .types import DIRECTIONS, MOVE_PROBE, SIGHT, TARGETING_RANGE, SmacliteConfi
 
 
 def available_actions(roster: Roster, state: State) -> Bool[Array, "N A"]:
-    """No-op for the fallen only; for the others stop, moves towards walkable cells, and targets
+    """No-op for dead units only; for the others stop, moves towards walkable cells, and targets
     within range."""
     alive = state.in_play[: roster.n_allies]
     fixed = jnp.stack([~alive, alive], axis=1)
@@ -19,7 +18,7 @@ def available_actions(roster: Roster, state: State) -> Bool[Array, "N A"]:
 
 
 def _moves(roster: Roster, state: State) -> Bool[Array, "N 4"]:
-    """Is the cell one step ahead walkable? Also asked of units that fly."""
+    """Whether the cell one step ahead is walkable; applied to air units too, as in the original."""
     probe = state.position[: roster.n_allies, None] + MOVE_PROBE * jnp.array(DIRECTIONS)
     cell = jnp.floor(probe).astype(jnp.int32)
     inside = ((cell >= 0) & (cell < SIZE)).all(-1)
@@ -28,7 +27,7 @@ def _moves(roster: Roster, state: State) -> Bool[Array, "N 4"]:
 
 
 def _targets(roster: Roster, state: State) -> Bool[Array, "N K"]:
-    """Enemies within range; for a healer allies within range that are no healers."""
+    """Enemies within range; for healers, allies within range that are not healers."""
     n = roster.n_allies
     near = (_offsets(roster, state) ** 2).sum(-1) <= TARGETING_RANGE**2
     near &= state.in_play
@@ -53,21 +52,21 @@ def _offsets(roster: Roster, state: State) -> Float[Array, "N U 2"]:
 def observe(
     roster: Roster, config: SmacliteConfig, state: State, action_mask: Bool[Array, "N A"]
 ) -> Float[Array, "N O"]:
-    """Own moves, enemies in sight, other allies in sight, own health: the original's layout. The
-    fallen see zeros."""
+    """Available moves, visible enemies, visible other allies, own features, in the original's
+    layout; zeros for dead units."""
     n = roster.n_allies
     alive = state.in_play[:n]
     attackable = action_mask[:, 6 : 6 + roster.n_enemies]
     if not config.healer_flags:
         attackable &= ~roster.is_healer[:n, None]
-    seen = _seen_units(roster, state)
-    enemies = jnp.concatenate([attackable[..., None], seen[:, n:]], axis=-1)
-    allies = jnp.concatenate([jnp.ones((n, n, 1)), seen[:, :n]], axis=-1)
+    features = _unit_features(roster, state)
+    enemies = jnp.concatenate([attackable[..., None], features[:, n:]], axis=-1)
+    allies = jnp.concatenate([jnp.ones((n, n, 1)), features[:, :n]], axis=-1)
     distance = jnp.sqrt((_offsets(roster, state) ** 2).sum(-1))
     visible = (distance < SIGHT) & state.in_play
     enemies = _without(enemies, roster.enemies_have_shields, 5) * visible[:, n:, None]
     allies = _without(allies, roster.allies_have_shields, 5) * visible[:, :n, None]
-    # Row i without i itself: the others keep their order.
+    # Row i without i itself, in order.
     others = (
         (jnp.arange(n - 1) + (jnp.arange(n - 1) >= jnp.arange(n)[:, None]))
         if n > 1
@@ -79,8 +78,8 @@ def observe(
     return jnp.concatenate([block.astype(jnp.float32) for block in blocks], axis=1) * alive[:, None]
 
 
-def _seen_units(roster: Roster, state: State) -> Float[Array, "N U F"]:
-    """Distance and offset in units of sight, then health, shield and type."""
+def _unit_features(roster: Roster, state: State) -> Float[Array, "N U F"]:
+    """Distance and offset relative to the sight range, then hit points, shield and type."""
     offset = _offsets(roster, state)
     distance = jnp.sqrt((offset**2).sum(-1, keepdims=True))
     health = jnp.broadcast_to(
@@ -90,7 +89,7 @@ def _seen_units(roster: Roster, state: State) -> Float[Array, "N U F"]:
 
 
 def _health(roster: Roster, state: State) -> Float[Array, "U F"]:
-    """Share of hit points, share of shield, type."""
+    """Relative hit points, relative shield, type."""
     shield = state.shield / jnp.maximum(roster.max_shield, 1.0)
     return jnp.concatenate(
         [(state.hp / roster.max_hp)[:, None], shield[:, None], roster.one_hot], axis=1
@@ -98,13 +97,13 @@ def _health(roster: Roster, state: State) -> Float[Array, "U F"]:
 
 
 def _without(features: Float[Array, "*K F"], keep: bool, column: int) -> Float[Array, "*K F"]:
-    """The features, less the shield in this column where nobody of a side has any."""
+    """The features without the shield column if no unit of the side has a shield."""
     return features if keep else jnp.delete(features, column, axis=-1)
 
 
 def central_state(roster: Roster, state: State) -> Float[Array, "D"]:
-    """Health, readiness and place of every ally, health and place of every enemy, the last joint
-    action."""
+    """Hit points, cooldown or energy and position of every ally, hit points and position of every
+    enemy, the last joint action."""
     n = roster.n_allies
     place = (state.position - SIZE / 2) / SIZE
     ready = state.cooldown / jnp.where(roster.max_cooldown > 0, roster.max_cooldown, 1.0)
@@ -119,26 +118,26 @@ def central_state(roster: Roster, state: State) -> Float[Array, "D"]:
 
 
 def observation_size(roster: Roster) -> int:
-    """O."""
+    """Size O of an observation."""
     types = roster.one_hot.shape[1]
     ally, enemy = types + roster.allies_have_shields, types + roster.enemies_have_shields
     return 4 + roster.n_enemies * (5 + enemy) + (roster.n_allies - 1) * (5 + ally) + 1 + ally
 
 
 def state_size(roster: Roster) -> int:
-    """D."""
+    """Size D of the global state."""
     types = roster.one_hot.shape[1]
     ally, enemy = 4 + types + roster.allies_have_shields, 3 + types + roster.enemies_have_shields
     return roster.n_allies * (ally + roster.n_actions) + roster.n_enemies * enemy
 
 
 def oracle_graph(roster: Roster, config: SmacliteConfig, state: State) -> Bool[Array, "N N"]:
-    """Living allies near each other, with self-loops.
+    """Proximity graph of living allies, with self-loops.
 
-    `distance`: all within `oracle_distance`, symmetric. `nearest`: row j points to its
-    `oracle_neighbours` nearest, itself included, lower indices first among equals. The paper's code
-    does the latter, but counts fallen allies as standing at the origin; here they have only their
-    self-loop."""
+    `distance`: edges within `oracle_distance`, symmetric. `nearest`: row j has edges to its
+    `oracle_neighbours` nearest allies, itself included, ties to the lower index. The paper's code
+    uses the latter but treats dead allies as located at the origin; here dead allies have only
+    their self-loop."""
     n = roster.n_allies
     alive = state.in_play[:n]
     both = alive & alive[:, None]
@@ -153,11 +152,11 @@ def oracle_graph(roster: Roster, config: SmacliteConfig, state: State) -> Bool[A
 
 
 def local_state(roster: Roster, state: State) -> Float[Array, "N 12"]:
-    """Agent i's own state: place, velocity, hit points, shield, energy, reserve, both timers,
-    whether it is in play and whether its target still stands.
+    """Agent i's own state: position, velocity, hit points, shield, energy, heal reserve, both
+    cooldowns, whether it is in play and whether its target is.
 
-    Nothing of the others. So j influences i in one step if it gets in i's way, heals it, kills what
-    would have hurt it or what it was shooting at, or draws enemies' fire to or from it."""
+    It contains nothing about other units. So j influences i in one step if it blocks i, heals it,
+    kills an attacker or the target of i, or draws enemy fire towards or away from i."""
     n = roster.n_allies
     target = state.target[:n]
     has_target = (target >= 0) & state.in_play[jnp.maximum(target, 0)]

@@ -1,9 +1,8 @@
-"""What is in a unit's way: half-planes of velocities that keep clear of walls and of other units
-within one second (ORCA).
+"""ORCA half-planes: velocities that avoid walls and other units within one second.
 
-A lane is one unit that wants to move; arrays are `[..., L]`. Lines are built nearest first, one per
-trip and lane, until no lane has anything left in its way. The derivation is in van den Berg et al.,
-"Reciprocal n-body collision avoidance"; where the game deviates from it, a docstring says so."""
+Arrays are `[..., L]` over L moving units. Lines are built nearest first, one per unit and
+iteration, until no unit has a candidate left. The derivation is in van den Berg et al.,
+"Reciprocal n-body collision avoidance"; deviations of the game are noted in the docstrings."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,28 +24,28 @@ EPSILON = 1e-5
 
 
 class Body(NamedTuple):
-    """What avoidance asks about a unit."""
+    """Position, velocity and radius of units."""
 
     position: Vector
     velocity: Vector
     radius: Float[Array, "L"]
 
 
-def no_lines(n_lines: int, n_lanes: int) -> Lines:
-    """Room for lines, none of which is there yet."""
-    zero = jnp.zeros((n_lines, n_lanes))
-    return Lines(Vector(zero, zero), Vector(zero, zero), jnp.zeros((n_lines, n_lanes), bool))
+def no_lines(n_lines: int, n_units: int) -> Lines:
+    """Storage for `n_lines` lines per unit, all invalid."""
+    zero = jnp.zeros((n_lines, n_units))
+    return Lines(Vector(zero, zero), Vector(zero, zero), jnp.zeros((n_lines, n_units), bool))
 
 
 def put(lines: Lines, place: Int[Array, ""], line: Lines) -> Lines:
-    """The lines with one more per lane, at `place`."""
+    """The lines with one more per unit, at index `place`."""
     return jax.tree.map(
         lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, place, 0), lines, line
     )
 
 
 def cell_of(position: Vector) -> Int[Array, "L"]:
-    """The number of the cell under a point in the table of near walls."""
+    """The index of a point's cell in the table of nearby walls."""
     x, y = (
         jnp.clip(jnp.floor(part).astype(jnp.int32) + RIM, 0, SIZE + 2 * RIM - 1)
         for part in (position.x, position.y)
@@ -61,13 +60,11 @@ def wall_lines(
     n_walls: int,
     me: Body,
     speed: Float[Array, "L"],
-    minds: Bool[Array, "L"],
+    on_ground: Bool[Array, "L"],
 ) -> Lines:
-    """Lines of the walls around each lane into the first `n_walls` places, for lanes that mind
-    walls.
+    """Write the lines of nearby walls to the first `n_walls` places, for ground units.
 
-    A wall that earlier lines already keep one clear of gives none.
-    """
+    A wall that is already avoided by earlier lines gives none."""
     if not n_walls:
         return lines
     edge = jnp.moveaxis(jnp.asarray(near_cells)[cell_of(me.position)], -1, 0)  # [C, L]
@@ -75,10 +72,12 @@ def wall_lines(
         Vector(jnp.asarray(ends)[edge, 0], jnp.asarray(ends)[edge, 1])
         for ends in (walls.start, walls.end)
     )
-    along = end - start  # exact, which the difference of the two as seen from the unit would not be
+    along = end - start  # exact, unlike the difference of the two offsets from the unit
     start, end = start - me.position, end - me.position
     distance = _squared_distance(start, along)
-    matters = minds & (edge >= 0) & (start.det(along) < 0) & (distance < (speed + me.radius) ** 2)
+    matters = (
+        on_ground & (edge >= 0) & (start.det(along) < 0) & (distance < (speed + me.radius) ** 2)
+    )
 
     def line_of(which: Int[Array, "L"], least: Float[Array, "L"]) -> tuple[Lines, Array]:
         chosen = jnp.arange(len(edge))[:, None] == which
@@ -102,11 +101,12 @@ def _nearest_first(
     end: int,
     line_of: Callable[[Int[Array, "L"], Float[Array, "L"]], tuple[Lines, Array | bool]],
 ) -> Lines:
-    """Lines of the candidates into the places from `begin` to `end`, nearest first, only while some
-    lane has one left.
+    """Write the lines of the candidates to the places from `begin` to `end`, nearest first, while
+    any unit has a candidate left.
 
-    left: squared distance of each candidate, infinite for those that do not count. line_of: from
-      the nearest and its distance, its line, and which of the others need none now."""
+    left: squared distance of each candidate, infinite if it is to be ignored.
+    line_of: maps the nearest candidate and its distance to its line and to a mask of the
+      candidates that need no line any more."""
 
     def some_left(carry: tuple[Array, Array, Lines]) -> Array:
         place, left, _ = carry
@@ -131,11 +131,11 @@ def _squared_distance(start: Vector, along: Vector) -> Array:
 
 
 def _wall_line(a: Vector, b: Vector, along: Vector, me: Body) -> Lines:
-    """The line of the wall from a to b, seen from the unit; not valid where the wall's neighbours
-    take care of it.
+    """The line of the wall from a to b, relative to the unit; invalid where an adjacent wall
+    provides it.
 
-    along: from a to b, exactly. Walls are sides of rectangles, so the wall that ends at a comes
-      from the right, the one that starts at b goes to the left."""
+    along: b - a, exact. Walls are sides of rectangles, so the wall that ends at a comes from the
+      right, the one that starts at b goes to the left."""
     radius, velocity = me.radius, me.velocity
     squared_radius = radius**2
     direction = along.unit()
@@ -169,15 +169,14 @@ def _approach(
     radius: Array,
     velocity: Vector,
 ) -> Lines:
-    """The line towards a wall that is not touched: along the round ends or the straight front of
-    the velocities that hit it within a second, or along one of the two legs beyond. Seen at a slant
-    (`only_a`, `only_b`) the wall is just that corner."""
+    """The line of a wall without contact: on the round ends or the straight front of the velocity
+    obstacle, or on one of its two legs. Seen at a grazing angle (`only_a`, `only_b`) the wall
+    reduces to that corner."""
     a, b = choose(only_b, b, a), choose(only_a, a, b)
     one_corner = only_a | only_b
     left_leg = _leg(a, radius, 1.0)
     right_leg = _leg(b, radius, -1.0)
-    # A leg that points into a neighbouring wall is replaced by it, and the line is then left to
-    # that wall.
+    # A leg that points into an adjacent wall is replaced by that wall, which provides the line.
     left_wall = choose(only_b, -direction, direction.left())
     right_wall = choose(only_a, direction, direction.left())
     foreign_left, foreign_right = left_leg.det(left_wall) >= 0, right_leg.det(right_wall) <= 0
@@ -232,11 +231,10 @@ def unit_lines(
     squared: Float[Array, "U L"],
     line_to: Callable[[Int[Array, "*K L"], Float[Array, "*K L"]], Lines],
 ) -> Lines:
-    """Lines of other units from `place` on, the nearest first, the first in order of index among
-    equals.
+    """Write the lines of other units from `place` on, nearest first, ties by index.
 
-    squared: distance of every unit, infinite for those that do not count. An accelerator builds all
-      lines at once; a CPU goes on only while some lane has a neighbour left."""
+    squared: squared distance of every unit, infinite for units to be ignored. Accelerators build
+      all lines in parallel; a CPU loops while any unit has a neighbour left."""
     n_lines = lines.valid.shape[0]
     if launch_bound():
         distance, who = lax.top_k(-squared.T, n_lines - place)
@@ -248,11 +246,11 @@ def unit_lines(
 
 
 def unit_line(me: Body, other: Body, other_stands: Bool[Array, "L"]) -> Lines:
-    """The line that shares avoiding a collision within a second (within a tick if they touch) with
-    another unit.
+    """The line that avoids a collision with another unit within a second (within a tick if they
+    touch).
 
-    Each takes half of it; a unit that stands still takes none, so the other takes all, unlike in
-    the textbook."""
+    Each unit takes half of the correction. If the other unit does not move, this one takes all of
+    it, unlike in ORCA."""
     gap, velocity = other.position - me.position, me.velocity - other.velocity
     radius = me.radius + other.radius
     squared = gap.dot(gap)

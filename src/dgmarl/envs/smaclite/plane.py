@@ -1,5 +1,4 @@
-"""Vectors of the plane as pairs of arrays, and the half-planes of velocities that avoid a
-collision."""
+"""2D vectors as pairs of arrays, and half-planes of admissible velocities."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Vector:
-    """Many vectors: their x and their y, of one shape."""
+    """A batch of 2D vectors; x and y have the same shape."""
 
     x: Any
     y: Any
@@ -50,14 +49,13 @@ class Vector:
         return jnp.sqrt(self.dot(self))
 
     def unit(self) -> "Vector":
-        """The direction; zero stays zero."""
+        """Normalised to length 1; zero stays zero."""
         length = self.length()
         return self * (1.0 / jnp.where(length > 0, length, 1.0))
 
 
 class Lines(NamedTuple):
-    """Half-planes of velocities: what lies to the left of the line through `point` along
-    `direction`."""
+    """Half-planes of velocities, to the left of the line through `point` along `direction`."""
 
     point: Vector
     direction: Vector
@@ -69,5 +67,5 @@ class Lines(NamedTuple):
 
 
 def choose(mask: Bool[Array, "*L"], one: Any, other: Any) -> Any:
-    """`one` where the mask holds, `other` elsewhere, leaf by leaf."""
+    """`jnp.where` on pytrees."""
     return jax.tree.map(lambda a, b: jnp.where(mask, a, b), one, other)

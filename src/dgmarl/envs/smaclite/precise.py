@@ -1,8 +1,8 @@
-"""Numbers as pairs of float32, high and low part, that carry twice the digits.
+"""Double-float arithmetic: numbers as unevaluated sums of two float32.
 
 The original computes some walking directions in double precision. Its discs come to rest in exact
-contact, where the last bit decides whether they notice each other, so these directions must be
-right to the last bit of a float32."""
+contact, where the last bit decides whether they interact, so these directions must be correct to
+the last bit of a float32."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Who is paid for what. In every mode the rewards of all agents add up to the same team reward."""
+"""Per-agent rewards. In every mode they add up to the same team reward."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,14 +10,14 @@ from .types import WIN_REWARD
 
 
 def rewards(roster: Roster, mode: str, ticks: Ticks, won: Bool[Array, ""]) -> Float[Array, "N"]:
-    """One reward per agent, scaled so that killing every enemy once is worth 20 to the team.
+    """One reward per agent, scaled so that killing every enemy once gives the team 20.
 
-    by_source: damage and kills go to the ally that dealt them; what enemies bring on themselves,
-      and victory, is split evenly.
+    by_source: damage and kills are credited to the ally that dealt them; self-inflicted damage of
+      enemies and the victory bonus are split evenly.
     team: everything is split evenly.
-    as_published: as the paper's code does it. It compares a unit's place in the order of creation
-      over both sides with the index of an agent, so where enemies are created first (corridor,
-      bane_vs_bane) nearly everything is split evenly."""
+    as_published: the paper's code. It compares a unit's position in the order of creation over both
+      sides with the index of an agent, so where enemies are created first (corridor, bane_vs_bane)
+      nearly everything is split evenly."""
     n = roster.n_allies
     if mode == "as_published":
         by_creation = ticks.earned[:, np.argsort(roster.creation)[:n]]

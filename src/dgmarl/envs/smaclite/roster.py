@@ -1,4 +1,4 @@
-"""A scenario as arrays: one row per unit, allies first, and tables over pairs of units."""
+"""A scenario as static arrays: one row per unit, allies first, and tables over pairs of units."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,7 @@ from .types import FIRST_TARGET, KILL_REWARD, REWARD_SCALE, WIN_REWARD
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """Everything about a scenario that never changes in a battle. `U` units are `N` allies, then
-    enemies."""
+    """The static part of a scenario. The `U` units are `N` allies followed by the enemies."""
 
     name: str
     n_allies: int
@@ -20,11 +19,11 @@ class Roster:
     type_names: tuple[str, ...]
     """[U]"""
     creation: np.ndarray
-    """[U] place in the order of creation, over both sides."""
+    """[U] position in the order of creation, over both sides."""
     position: np.ndarray
-    """[U, 2] at the start."""
+    """[U, 2] initial positions."""
     attack_point: np.ndarray
-    """[2], in double precision like `speed`: see `precise`."""
+    """[2] in double precision, like `speed`; see `precise`."""
     is_ally: np.ndarray
     is_healer: np.ndarray
     is_air: np.ndarray
@@ -41,32 +40,32 @@ class Roster:
     scan_range: np.ndarray
     blast_radius: np.ndarray
     damage: np.ndarray
-    """[U, U] of one hit, row = attacker."""
+    """[U, U] damage of one hit, row = attacker."""
     can_hit: np.ndarray
-    """[U, U] the column's plane is one the row can hit or heal."""
+    """[U, U] whether the row can hit or heal units in the column's plane."""
     reach: np.ndarray
-    """[U, U] distance of centres up to which the row's weapon reaches the column."""
+    """[U, U] weapon range of the row against the column, centre to centre."""
     one_hot: np.ndarray
-    """[U, types] zero columns if each side has a single type."""
+    """[U, types] unit types; no columns if each side has a single type."""
     walkable: np.ndarray
-    """[y, x]"""
+    """[y, x] cells."""
     walls: Walls
     walls_near_cells: np.ndarray
 
     @property
     def n_units(self) -> int:
-        """U."""
+        """Number of units U."""
         return self.n_allies + self.n_enemies
 
     @property
     def largest_radius(self) -> float:
-        """Of any unit in either plane: the original widens its searches by it."""
+        """Largest radius of all units; the original adds it to its search radii."""
         return float(self.radius.max())
 
     @property
     def n_targets(self) -> int:
-        """How many target actions there are: one per enemy, and enough for a healer to name every
-        ally it can heal."""
+        """Number of target actions: one per enemy, or more if healers need them to address every
+        ally they can heal."""
         heals = self.is_healer[: self.n_allies]
         return (
             max(self.n_enemies, int(np.flatnonzero(~heals)[-1]) + 1)
@@ -101,12 +100,12 @@ class Roster:
 
     @property
     def reward_scale(self) -> float:
-        """What a raw reward is multiplied by."""
+        """Factor applied to raw rewards."""
         return REWARD_SCALE / self.max_reward
 
 
 def make_roster(scenario: Scenario) -> Roster:
-    """The arrays of a scenario."""
+    """Build the arrays of a scenario."""
     names = [name for group in scenario.groups for name in expanded(group)]
     sides, position = places(scenario)
     allies = np.array([side == ALLY for side in sides])
@@ -161,7 +160,7 @@ _FIELDS = {
 
 
 def _one_hot(names: list[str], n_allies: int) -> np.ndarray:
-    """The type of each unit, in alphabetical order; nothing where each side has one type only."""
+    """One-hot unit types in alphabetical order; empty if each side has a single type."""
     if len(set(names[:n_allies])) == 1 and len(set(names[n_allies:])) == 1:
         return np.zeros((len(names), 0), np.float32)
     kinds = sorted(set(names))

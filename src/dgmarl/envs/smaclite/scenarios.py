@@ -1,5 +1,4 @@
-"""Scenarios: who stands where on which map, as tables of this package or from a user's YAML
-file."""
+"""Scenarios: units, initial positions and terrain, built in or from a YAML file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,34 +21,34 @@ MOST_UNITS = 100
 
 @dataclass(frozen=True)
 class Group:
-    """Units of one side that start together in a square block around a point."""
+    """Units of one side placed in a square block around a point."""
 
     side: Literal["ally", "enemy"]
-    """Allies learn, enemies follow the script."""
+    """Allies learn, enemies are scripted."""
     at: tuple[float, float]
-    """(x, y), about the middle of the block."""
+    """(x, y), approximately the centre of the block."""
     units: dict[str, int]
-    """How many of each type, placed in this order."""
+    """Number of units per type, placed in this order."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A battle before it starts."""
+    """Units, positions and terrain of a battle."""
 
     name: str
-    """What the id says after `smaclite/`."""
+    """The id after `smaclite/`."""
     groups: tuple[Group, ...]
-    """In order of creation, which decides ties and who sees whose target first."""
+    """In order of creation, which breaks ties and determines whose target updates are visible."""
     attack_point: tuple[float, float]
-    """Where enemies walk while they see nobody."""
+    """Where enemies walk while no ally is in sight."""
     terrain: str = "simple"
-    """A known terrain by name, or 32 lines of 32 characters, `_` walkable and `X` blocked; the last
-    line is y = 0."""
+    """Name of a built-in terrain, or 32 lines of 32 characters, `_` walkable and `X` blocked; the
+    last line is y = 0."""
     unit_types: dict[str, Any] = field(default_factory=dict)
-    """Types of units beyond those of the game, by name; their fields are those of `UnitType`."""
+    """Additional unit types by name, with the fields of `UnitType`."""
 
     def __post_init__(self) -> None:
-        """Refuse battles that cannot be fought."""
+        """Validate groups, sizes and positions."""
         types = self.known_types
         for group in self.groups:
             _check_group(group, types)
@@ -71,7 +70,7 @@ class Scenario:
 
     @property
     def known_types(self) -> dict[str, UnitType]:
-        """Every unit type a group may name."""
+        """Built-in and additional unit types."""
         own = {
             name: build(UnitType, values, f"unit_types.{name}")
             for name, values in self.unit_types.items()
@@ -80,12 +79,12 @@ class Scenario:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The terrain as drawn."""
+        """The terrain as lines of characters."""
         return TERRAINS.get(self.terrain) or tuple(self.terrain.split())
 
     def members(self, side: str) -> list[str]:
-        """The type names of one side's units in order of creation: the index of an agent, or of an
-        enemy."""
+        """Type names of one side's units in order of creation, which is the order of agent
+        indices."""
         return [name for group in self.groups if group.side == side for name in expanded(group)]
 
 
@@ -95,18 +94,18 @@ def expanded(group: Group) -> list[str]:
 
 
 def places(scenario: Scenario) -> tuple[list[str], np.ndarray]:
-    """Side and first position [units, 2] of every unit in order of creation."""
+    """Side and initial position [units, 2] of every unit in order of creation."""
     sides = [group.side for group in scenario.groups for _ in expanded(group)]
     blocks = [_block(group, scenario.known_types) for group in scenario.groups]
     return sides, np.concatenate(blocks).astype(np.float32)
 
 
 def _block(group: Group, types: Mapping[str, UnitType]) -> np.ndarray:
-    """Positions of a group: a square of rows, filled one by one, with a gap between neighbours;
-    enemies' are turned by 180°.
+    """Positions of a group: a square filled row by row with gaps between units; rotated by 180° for
+    enemies.
 
-    As in the original the width leaves out the gaps and the height counts those of empty rows, so
-    blocks are a little off their centre."""
+    As in the original the width ignores gaps and the height includes those of empty rows, so blocks
+    are slightly off centre."""
     radii = [types[name].radius for name in expanded(group)]
     side = ceil(sqrt(len(radii)))
     rows = [radii[k * side : (k + 1) * side] for k in range(side)]
@@ -133,9 +132,8 @@ def _check_group(group: Group, types: Mapping[str, UnitType]) -> None:
         )
     for name, count in group.units.items():
         if name not in types:
-            raise UsageError(
-                f"{name!r} is no unit type: known are {', '.join(types)}{did_you_mean(str(name), types)}"
-            )
+            hint = did_you_mean(str(name), types)
+            raise UsageError(f"{name!r} is no unit type: known are {', '.join(types)}{hint}")
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_UNITS:
             raise UsageError(
                 f"the group at {list(group.at)} has {count!r} of {name}: choose a number from 1 "
@@ -144,7 +142,7 @@ def _check_group(group: Group, types: Mapping[str, UnitType]) -> None:
 
 
 def _check_places(scenario: Scenario) -> None:
-    """Everybody on the map, ground units on walkable cells."""
+    """All units on the map, ground units on walkable cells."""
     if scenario.terrain not in TERRAINS and len(scenario.terrain.split()) == 1:
         hint = did_you_mean(scenario.terrain, TERRAINS)
         raise UsageError(
@@ -165,8 +163,8 @@ def _check_places(scenario: Scenario) -> None:
 
 
 def read_scenario(path: Path | str) -> Scenario:
-    """A scenario from a YAML file with the fields of `Scenario`; its name is that of the file
-    unless it says another."""
+    """Read a scenario from a YAML file with the fields of `Scenario`; `name` defaults to the file's
+    name."""
     path = Path(path)
     values = {"name": path.stem, **read_yaml(path)}
     try:
@@ -176,8 +174,7 @@ def read_scenario(path: Path | str) -> Scenario:
 
 
 def find_scenario(text: str) -> Scenario:
-    """The scenario behind an id: a known name in upper or lower case, or the path of a YAML
-    file."""
+    """The scenario of an id: a built-in name (case-insensitive) or the path of a YAML file."""
     if text.endswith((".yaml", ".yml")):
         return read_scenario(text)
     by_name = {name.lower(): scenario for name, scenario in SCENARIOS.items()}
@@ -193,8 +190,7 @@ def find_scenario(text: str) -> Scenario:
 def _facing(
     name: str, allies: dict[str, int], enemies: dict[str, int], terrain: str = "simple"
 ) -> Scenario:
-    """The usual battle: allies to the left, enemies to the right, who walk to where the allies
-    started."""
+    """Allies on the left, enemies on the right, which attack the allies' initial position."""
     groups = (Group(ALLY, (9.0, 16.0), allies), Group(ENEMY, (23.0, 16.0), enemies))
     return Scenario(name, groups, attack_point=(9.0, 16.0), terrain=terrain)
 

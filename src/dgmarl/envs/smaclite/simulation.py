@@ -1,4 +1,4 @@
-"""The eight ticks of a step, for many battles at once."""
+"""The eight ticks of a step, for a batch of battles."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from .types import Command, State
 
 
 class Ticks(NamedTuple):
-    """What happened in each tick."""
+    """Per-tick results."""
 
     earned: Float[Array, "T U"]
     """Raw reward of each unit."""
@@ -24,10 +24,9 @@ class Ticks(NamedTuple):
 
 
 def make_simulation(roster: Roster, revive: bool = True) -> Callable[..., tuple[State, Ticks]]:
-    """`simulate(state, command, turns) -> state, ticks` of one battle; vmap it as you like.
+    """`simulate(state, command, turns) -> state, ticks` for one battle; can be vmapped.
 
-    turns: Int[T, U], one row per tick: distinct numbers, the unit with the lowest goes first.
-    """
+    turns: Int[T, U], one row of distinct numbers per tick; units act in ascending order."""
 
     def simulate(state: State, command: Command, turns: Array) -> tuple[State, Ticks]:
         def tick(state: State, turn: Array) -> tuple[State, Ticks]:

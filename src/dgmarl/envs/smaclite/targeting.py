@@ -1,7 +1,7 @@
-"""Who aims at whom, and where everybody would like to go: the first half of a tick.
+"""Targets and preferred velocities: the first half of a tick.
 
-Allies follow their commands. Enemies walk to the attack point and shoot what they see: healers
-first, then the nearest. Arrays carry the battles last, `[U, B]`."""
+Allies follow their commands. Enemies walk to the attack point and attack visible allies: healers
+first, then the nearest. Battles are the last axis, `[U, B]`."""
 
 from typing import NamedTuple
 
@@ -15,21 +15,20 @@ from .precise import Pair
 from .roster import Roster
 from .types import NOBODY, Command, State
 
-# The key of an ally that is known only because it targets the enemy: behind everything that is
-# seen.
+# Sort key of an ally that is a candidate only because it targets the enemy: after all visible ones.
 FAR = 2e9
 
 
 class Intent(NamedTuple):
-    """What every unit is up to in this tick."""
+    """Targets and preferred velocities of one tick."""
 
     target: Int[Array, "U B"]
     aim: Int[Array, "U B"]
-    """Whom it fires at if it can: for allies the commanded unit, fallen or not, for enemies their
+    """The unit to fire at: for allies the commanded unit, dead or alive, for enemies their
     target."""
     attacking: Bool[Array, "U B"]
     preferred: Float[Array, "U 2 B"]
-    """Velocity it would take if nobody were in the way."""
+    """Velocity before collision avoidance."""
 
 
 def intend(roster: Roster, state: State, command: Command) -> Intent:
@@ -53,18 +52,18 @@ def intend(roster: Roster, state: State, command: Command) -> Intent:
 
 
 def keep_targets(roster: Roster, state: State, command: Command) -> Int[Array, "U B"]:
-    """Targets after the clean-up at the start of a tick.
+    """Targets after the update at the start of a tick.
 
-    An ally has the unit it was told to attack, while that has hit points. An enemy keeps a target
-    that is in reach, or that targets it. It sees the targets of allies created before it as they
-    are now, of the others as they were a tick ago."""
+    An ally's target is the commanded unit while that has hit points. An enemy keeps a target that
+    is in range or that targets it. For this test it reads the current targets of allies created
+    before it and the previous targets of the others."""
     n = roster.n_allies
     ally_target = jnp.where(pick(state.hp, command.aim) > 0, command.aim, NOBODY)
     old = state.target[n:]
     enemies = jnp.arange(n, roster.n_units)
     now = jnp.concatenate([ally_target, old])
-    seen_now = jnp.asarray(roster.creation)[old] < roster.creation[n:, None]
-    targets_me = jnp.where(seen_now, pick(now, old), pick(state.target, old)) == enemies[:, None]
+    is_updated = jnp.asarray(roster.creation)[old] < roster.creation[n:, None]
+    targets_me = jnp.where(is_updated, pick(now, old), pick(state.target, old)) == enemies[:, None]
     keeps = (pick(state.hp, old) > 0) & (
         targets_me | _in_reach(roster, state.position, enemies, old)
     )
@@ -74,18 +73,18 @@ def keep_targets(roster: Roster, state: State, command: Command) -> Int[Array, "
 def _enemy_targets(
     roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]
 ) -> Array:
-    """Damage dealers without a target pick one; while an allied healer is in play, those that aim
-    at others pick anew."""
+    """Damage dealers without a target select one; while an allied healer is in play, those that
+    target other units select again."""
     n = roster.n_allies
     old = cleaned[n:]
-    listed, seen, targets_me = _candidates(roster, state, cleaned, distance)
+    listed, visible, targets_me = _candidates(roster, state, cleaned, distance)
     picked = _first_choice(
-        roster, jnp.where(seen, distance, jnp.where(listed & targets_me, FAR, jnp.inf))
+        roster, jnp.where(visible, distance, jnp.where(listed & targets_me, FAR, jnp.inf))
     )
     target = jnp.where(old == NOBODY, picked, old)
     if roster.is_healer[:n].any():
         healer_in_play = (state.in_play[:n] & roster.is_healer[:n, None]).any(0)
-        other = _first_choice(roster, jnp.where(seen, distance, jnp.inf))
+        other = _first_choice(roster, jnp.where(visible, distance, jnp.inf))
         anew = (
             healer_in_play
             & (old != NOBODY)
@@ -104,20 +103,20 @@ def _enemy_targets(
 def _candidates(
     roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]
 ) -> tuple:
-    """Which allies each enemy could hit, which of those it sees (or is targeted by, nearby), and
-    who targets it."""
+    """Which allies each enemy can hit, which of those are visible (or nearby and targeting it), and
+    which target it."""
     n = roster.n_allies
     listed = state.in_play[None, :n] & roster.can_hit[n:, :n, None]
     targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
     scan = roster.scan_range[n:, None]
     nearby = distance**2 <= ((scan + roster.largest_radius) ** 2)[..., None]
-    seen = listed & nearby & ((distance < (scan + roster.radius[:n])[..., None]) | targets_me)
-    return listed, seen, targets_me
+    visible = listed & nearby & ((distance < (scan + roster.radius[:n])[..., None]) | targets_me)
+    return listed, visible, targets_me
 
 
 def _first_choice(roster: Roster, key: Float[Array, "E N B"]) -> Int[Array, "E B"]:
-    """The ally with the least key, healers before all others, the first among equals; nobody if all
-    keys are infinite."""
+    """The ally with the smallest key, healers before all others, ties to the lowest index; NOBODY
+    if all keys are infinite."""
     least, place = first_least(key, axis=1)
     chosen = jnp.where(least < jnp.inf, place, NOBODY)
     healers = roster.is_healer[: roster.n_allies]
@@ -130,13 +129,12 @@ def _first_choice(roster: Roster, key: Float[Array, "E N B"]) -> Int[Array, "E B
 def _heal_targets(
     roster: Roster, state: State, old: Int[Array, "E B"], picked: Int[Array, "E B"]
 ) -> Int[Array, "E B"]:
-    """For each enemy as a healer: the weakest hurt or engaged unit of its side in sight."""
+    """For each enemy as a healer: the weakest visible unit of its side, damaged or engaged."""
     n = roster.n_allies
     position, hp = state.position[n:], state.hp[n:]
     distance = _distance(position[:, None], position[None])
     creation = roster.creation[n:]
-    # Enemies choose in order of creation, so a healer knows the new targets of those before it
-    # only.
+    # Enemies select in order of creation, so a healer reads new targets only of those before it.
     engaged = (
         jnp.where((creation < creation[:, None])[..., None], picked[None], old[None]) != NOBODY
     )
@@ -149,8 +147,8 @@ def _heal_targets(
 
 
 def _healable(roster: Roster, state: State) -> Bool[Array, "E E B"]:
-    """Row: a healer, column: units of its side whose plane it can heal, within the original's
-    search radius."""
+    """Row: a healer; column: units of its side that it can heal, within the original's search
+    radius."""
     n = roster.n_allies
     distance = _distance(state.position[n:, None], state.position[None, n:])
     listed = roster.can_hit[n:, n:] & ~np.eye(roster.n_enemies, dtype=bool)
@@ -159,10 +157,10 @@ def _healable(roster: Roster, state: State) -> Bool[Array, "E E B"]:
 
 
 def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Pair:
-    """[U, B] own speed; but a scripted healer goes no faster than the slowest unit on its list.
+    """[U, B] the unit's speed; a scripted healer is limited to the slowest unit on its list.
 
-    Its list holds those it could heal if it has no target; if it has one, allies that target it,
-    and they only while some enemy looks for a target."""
+    The list holds the units it can heal if it has no target. If it has one, the list holds the
+    allies that target it, and only while some enemy is selecting a target."""
     n = roster.n_allies
     own = precise.pair(roster.speed[:, None])
     shape = cleaned.shape
@@ -193,8 +191,8 @@ def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Pair:
 def _towards(
     roster: Roster, state: State, command: Command, aim: Int[Array, "U B"], speed: Pair
 ) -> Array:
-    """Full speed towards the aim, the commanded goal or the attack point, past it if need be; zero
-    for those that stop."""
+    """Full speed towards the aim, the commanded position or the attack point, without slowing down
+    at it; zero for units that stop."""
     has_aim = (aim != NOBODY)[:, None]
     n_battles = aim.shape[-1]
     walks = jnp.concatenate([command.moves, jnp.ones((roster.n_enemies, n_battles), bool)])[:, None]
@@ -205,13 +203,14 @@ def _towards(
 def _at_speed(way: Float[Array, "U 2 B"], speed: Float[Array, "U B"]) -> Float[Array, "U 2 B"]:
     length = jnp.sqrt((way**2).sum(1))
     divisor = jnp.where(length > 0, length, 1.0)
-    # Part by part: XLA would replace the division by a broadcast array with a product, which
+    # Per component: XLA would replace the division by a broadcast array with a product, which
     # differs in the last bit.
     return jnp.stack([way[:, k] * speed / divisor for k in range(2)], axis=1)
 
 
 def _walk(roster: Roster, state: State, command: Command, speed: Pair) -> Float[Array, "U 2 B"]:
-    """Towards the commanded goal or the attack point, in the original's double precision."""
+    """Velocity towards the commanded position or the attack point, in double precision like the
+    original."""
     shape = (roster.n_enemies, 2, state.hp.shape[-1])
     waypoint = precise.pair(roster.attack_point[:, None])
     goal = jnp.concatenate([command.origin, jnp.broadcast_to(waypoint.high, shape)])
@@ -231,7 +230,7 @@ def _walk(roster: Roster, state: State, command: Command, speed: Pair) -> Float[
 def _in_reach(
     roster: Roster, position: Float[Array, "U 2 B"], who: Int[Array, "K"], aim: Int[Array, "K B"]
 ) -> Array:
-    """Whether the weapon of unit `who[k]` reaches `aim[k]`."""
+    """Whether `aim[k]` is in the weapon range of unit `who[k]`."""
     return (
         _distance(position[who], pick(position, aim))
         <= jnp.asarray(roster.reach)[who[:, None], aim]

@@ -1,5 +1,4 @@
-"""Where one can walk, and the walls around it: cells, the rectangles of blocked ones, and which
-walls are near which cell."""
+"""Terrain: walkable cells, walls as edges of blocked rectangles, and the walls near each cell."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,16 +8,16 @@ import numpy as np
 from dgmarl.errors import UsageError
 
 SIZE = 32
-# Units leave the map by a step or two where it has no side walls; the table of near walls covers
-# that rim as well.
+# Units can leave the map slightly where it has no side walls; the table of nearby walls covers this
+# margin.
 RIM = 4
 WALKABLE, BLOCKED = "_", "X"
 
 
 @dataclass(frozen=True)
 class Walls:
-    """The edges of all blocked rectangles, four each, counter-clockwise; one walks on the right of
-    an edge."""
+    """Edges of all blocked rectangles, four each, counter-clockwise; the walkable side is on the
+    right of an edge."""
 
     start: np.ndarray
     """[W, 2]"""
@@ -27,8 +26,8 @@ class Walls:
 
 
 def _rows(first: int, *intervals: tuple[int, int]) -> tuple[str, ...]:
-    """A map whose rows from `first` upwards are walkable on one interval each; all other rows are
-    blocked."""
+    """A map whose rows from `first` upwards are walkable on one interval each and blocked
+    elsewhere."""
     rows = [BLOCKED * SIZE] * SIZE
     for y, (left, right) in enumerate(intervals, start=first):
         rows[y] = BLOCKED * left + WALKABLE * (right - left) + BLOCKED * (SIZE - right)
@@ -46,11 +45,11 @@ TERRAINS: dict[str, tuple[str, ...]] = {
     "corridor": _rows(1, *_CORRIDOR_LOWER, *_CORRIDOR_PASSAGE, *_CORRIDOR_UPPER),
     "all_green": _rows(0, *[(0, SIZE)] * SIZE),
 }
-"""Maps as drawn: 32 lines of 32 characters, the last line is y = 0."""
+"""Maps as 32 lines of 32 characters; the last line is y = 0."""
 
 
 def walkable(rows: tuple[str, ...]) -> np.ndarray:
-    """[y, x] booleans of a drawn map."""
+    """[y, x] booleans of a map."""
     if len(rows) != SIZE or any(len(row) != SIZE for row in rows):
         widths = sorted({len(row) for row in rows})
         raise UsageError(
@@ -67,23 +66,23 @@ def walkable(rows: tuple[str, ...]) -> np.ndarray:
 
 
 def rectangles(free: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """Blocked cells as (x, y, width, height), greedily: rightwards, then upwards while the whole
-    segment is blocked.
+    """Blocked cells as rectangles (x, y, width, height), grown greedily to the right, then upwards
+    while the whole segment is blocked.
 
-    Growing takes no heed of cells that another rectangle holds already, so rectangles can overlap,
-    as in the original."""
-    seen = np.zeros_like(free)
+    Cells already covered by another rectangle are not excluded, so rectangles can overlap, as in
+    the original."""
+    covered = np.zeros_like(free)
     found = []
     for y in range(SIZE):
         for x in range(SIZE):
-            if seen[y, x] or free[y, x]:
+            if covered[y, x] or free[y, x]:
                 continue
             right, top = x + 1, y + 1
             while right < SIZE and not free[y, right]:
                 right += 1
             while top < SIZE and not free[top, x:right].any():
                 top += 1
-            seen[y:top, x:right] = True
+            covered[y:top, x:right] = True
             found.append((x, y, right - x, top - y))
     return found
 
@@ -102,16 +101,15 @@ def walls_near_cells(free: np.ndarray, edges: Walls, reach: float) -> np.ndarray
     """[cells, C] the edges within `reach` of some point of a cell on their walkable side, padded
     with -1.
 
-    Cells are numbered row by row over the map and a rim of `RIM` around it. C is what the most
-    crowded walkable cell needs: nobody who minds walls stands in a blocked one, which keeps its
-    nearest C."""
+    Cells are numbered row by row over the map and a margin of `RIM` around it. C is the maximum
+    over walkable cells: ground units are never in a blocked cell, which keeps its nearest C."""
     side = SIZE + 2 * RIM
     y, x = np.divmod(np.arange(side * side), side)
     low = np.stack([x, y], axis=-1)[:, None] - RIM
     first, last = np.minimum(edges.start, edges.end), np.maximum(edges.start, edges.end)
     gap = np.maximum(0, np.maximum(first - (low + 1), low - last))
     near = (gap**2).sum(-1) < reach**2
-    # The right-hand side of an edge, seen from the corner of the cell that lies farthest to the
+    # Test the walkable (right-hand) side of an edge with the corner of the cell farthest to the
     # right.
     direction = np.sign(edges.end - edges.start)
     right = np.stack([direction[:, 1], -direction[:, 0]], axis=-1)
@@ -128,7 +126,7 @@ def walls_near_cells(free: np.ndarray, edges: Walls, reach: float) -> np.ndarray
 
 @cache
 def terrain_tables(rows: tuple[str, ...], reach: float) -> tuple[np.ndarray, Walls, np.ndarray]:
-    """Walkable cells, walls and the table of near walls of a drawn map."""
+    """Walkable cells, walls and the table of nearby walls of a map."""
     free = walkable(rows)
     edges = walls(free)
     return free, edges, walls_near_cells(free, edges, reach)

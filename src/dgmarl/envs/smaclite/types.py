@@ -1,4 +1,4 @@
-"""What a battle is made of: its settings, its state, and the constants of the game."""
+"""Configuration, state and constants of SMAClite."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -20,81 +20,79 @@ TICK = 1 / 16
 SIGHT = 9.0
 TARGETING_RANGE = 6.0
 MOVE_PROBE = 1.0
-"""A move is offered if the cell this far ahead is walkable ..."""
+"""A move is available if the cell at this distance is walkable."""
 MOVE_LENGTH = 2.0
-"""... and then aims at the point this far ahead."""
+"""The distance of a move's goal."""
 
 KILL_REWARD = 10.0
 WIN_REWARD = 200.0
 REWARD_SCALE = 20.0
-"""Rewards are scaled so that killing every enemy once is worth this much."""
+"""Team return for killing every enemy once."""
 
 
 class State(NamedTuple):
-    """One moment of a battle. Units are numbered allies first (agent i is unit i), then enemies."""
+    """Environment state. Units are allies (agent i is unit i) followed by enemies."""
 
     position: Float[Array, "U 2"]
-    """(x, y); stays where the unit fell once it is out of play."""
+    """(x, y); fixed once the unit is out of play."""
     velocity: Float[Array, "U 2"]
-    """What collision avoidance gave in the last tick."""
+    """Result of collision avoidance in the last tick."""
     hp: Float[Array, "U"]
-    """Hit points; a healer can waste some on a fallen ally, who does not come back."""
+    """Hit points; a healer can spend some on a dead ally, which stays out of play."""
     shield: Float[Array, "U"]
     energy: Float[Array, "U"]
     heal_reserve: Float[Array, "U"]
-    """Hit points a healer has paid for and not yet given."""
+    """Hit points a healer has paid for with energy but not yet given."""
     cooldown: Float[Array, "U"]
     """Seconds until the next volley."""
     shield_cooldown: Float[Array, "U"]
-    """Seconds until the shield grows back."""
+    """Seconds until the shield regenerates."""
     target: Int[Array, "U"]
-    """Whom the unit attacks or heals, or `NOBODY`."""
+    """The unit that is attacked or healed, or `NOBODY`."""
     attacking: Bool[Array, "U"]
-    """It was in range when velocities were chosen, and has not yet fired."""
+    """In range when velocities were chosen, and not yet fired."""
     in_play: Bool[Array, "U"]
     last_action: Int[Array, "N"]
-    """Part of the state a central critic sees; `NOBODY` before the first step."""
+    """Part of the global state; `NOBODY` before the first step."""
     time: Int[Array, ""]
 
 
 class Command(NamedTuple):
-    """What an ally does for one step. At most one of the two is set; neither: stand still."""
+    """The order to each ally for one step: an attack (`aim`), a move, or neither (stop)."""
 
     aim: Int[Array, "N"]
     """Unit to attack or heal, or `NOBODY`."""
     moves: Bool[Array, "N"]
     origin: Float[Array, "N 2"]
-    """Where it was told to move ..."""
+    """Position at which a move was ordered."""
     offset: Float[Array, "N 2"]
-    """... and how far from there; kept apart, because the sum would lose digits."""
+    """Goal relative to `origin`; stored separately because the sum would lose digits."""
 
 
 @dataclass(frozen=True)
 class SmacliteConfig:
-    """What can be chosen about a battle, beside the scenario. The defaults are those of the paper's
-    text."""
+    """Options besides the scenario; the defaults are those of the paper's text."""
 
     reward: Literal["by_source", "team", "as_published"] = "by_source"
-    """Who is paid: the ally that dealt the damage; everybody alike; or what the paper's code does,
-    whose ids are mixed up."""
+    """Reward assignment: to the ally that dealt the damage, evenly, or as in the paper's code,
+    which confuses unit ids; see `rewards`."""
     horizon: int = 150
-    """Steps until an episode is truncated."""
+    """Episode length after which it is truncated."""
     revive: bool = True
-    """A healer that acts later in the same tick can bring back a unit that was just killed, as in
-    the original."""
+    """Healers can revive a unit killed earlier in the same tick, as in the original."""
     healer_flags: bool = True
-    """A healer's "can be attacked" number of enemy k says whether ally k can be healed, as in the
+    """A healer's "attackable" feature of enemy k encodes whether ally k can be healed, as in the
     original; False: always 0."""
     oracle: Literal["distance", "nearest"] = "distance"
     """Oracle graph: allies within `oracle_distance`, or the `oracle_neighbours` nearest, as in the
     paper's code."""
     oracle_distance: float = TARGETING_RANGE
-    """How far apart, centre to centre, two allies may be for an edge."""
+    """Largest distance, centre to centre, of an edge."""
     oracle_neighbours: int = 3
-    """How many allies, itself included, a row of the nearest-neighbour graph points to."""
+    """Edges per row of the nearest-neighbour graph, self-loop included."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be played."""
+        """Validate ranges."""
         if self.horizon < 1:
             raise UsageError(f"smaclite has horizon={self.horizon}: choose 1 step or more.")
         if not self.oracle_distance >= 0:

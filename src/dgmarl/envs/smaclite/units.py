@@ -1,4 +1,4 @@
-"""The kinds of units: what they can take, how fast they are, whom they can hit and how."""
+"""Unit types and their properties."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,52 +13,52 @@ MELEE = 0.1
 
 @dataclass(frozen=True)
 class UnitType:
-    """One kind of unit. Lengths are in map cells, times in seconds, speeds in cells per second."""
+    """A unit type. Lengths are in map cells, times in seconds, speeds in cells per second."""
 
     hp: float
-    """Hit points at the start, and the most it can have."""
+    """Initial and maximum hit points."""
     damage: float
-    """What one hit takes, before armour."""
+    """Damage of one hit, before armour."""
     cooldown: float
-    """Seconds between two volleys; 0: one in every tick."""
+    """Seconds between two volleys; 0: one per tick."""
     speed: float
-    """Cells per second; 0: it never moves."""
+    """Cells per second; 0: immobile."""
     attack_range: float
-    """How far it hits, from rim to rim."""
+    """Weapon range, from rim to rim."""
     size: float
     """Diameter of its disc."""
     shield: float = 0.0
-    """Shield points, taken before hit points and never softened by armour; they come back ten
+    """Shield points, lost before hit points and not protected by armour; they regenerate from ten
     seconds after the last hit."""
     energy: float = 0.0
-    """The most energy it can hold; only healers use it."""
+    """Maximum energy; used by healers only."""
     starting_energy: float = 0.0
-    """Energy at the start."""
+    """Initial energy."""
     armor: float = 0.0
-    """Taken off every hit that reaches hit points."""
+    """Subtracted from every hit on hit points."""
     hp_regeneration: float = 0.0
-    """Hit points that grow back per second."""
+    """Hit points regenerated per second."""
     attacks: int = 1
-    """Hits in one volley; armour counts for each."""
+    """Hits per volley; armour applies to each."""
     scan_range: float = 5.0
-    """How far a scripted enemy looks for targets."""
+    """Target search range of scripted enemies."""
     plane: Plane = "ground"
-    """Where it moves: units avoid others of their plane, and walls only on the ground."""
+    """Units collide with others of their plane; only ground units collide with walls."""
     hits: tuple[Plane, ...] = ("ground",)
-    """Which planes it can hit, or heal."""
+    """Planes it can hit or heal."""
     attributes: tuple[Attribute, ...] = ()
-    """What bonuses of others ask for."""
+    """Attributes that damage bonuses refer to."""
     bonus: float = 0.0
     """Added to `damage` against units with the attribute `bonus_against`."""
     bonus_against: Attribute | None = None
-    """The attribute that draws the bonus."""
+    """The attribute that triggers the bonus."""
     healer: bool = False
-    """It heals its own side instead of hitting the other."""
+    """Heals its own side instead of attacking."""
     blast_radius: float = 0.0
-    """Above 0: it blows itself up and hits everything of the other side this near."""
+    """Above 0: it explodes and hits all units of the other side within this radius."""
 
     def __post_init__(self) -> None:
-        """Refuse what no battle can hold."""
+        """Validate ranges."""
         for name in ("hp", "size"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(
@@ -97,7 +97,7 @@ class UnitType:
         return self.size / 2
 
     def damage_to(self, target: "UnitType") -> float:
-        """What one hit takes from `target`, before armour."""
+        """Damage of one hit on `target`, before armour."""
         return self.damage + (self.bonus if self.bonus_against in target.attributes else 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Star-Spread as a picture."""
+"""SVG drawing of Star-Spread."""
 
 import numpy as np
 
@@ -11,8 +11,7 @@ MARGIN = 24.0
 def draw_star_spread(
     position: np.ndarray, landmarks: np.ndarray, covered_within: float, graph: object = None
 ) -> str:
-    """Landmarks as rings (filled when somebody stands there), agents as discs, dependence edges as
-    arrows."""
+    """Landmarks as rings (filled when covered), agents as discs, dependence edges as arrows."""
     radius = max(4.0, min(13.0, 90.0 / len(position)))
     agents, places = _pixels(position), _pixels(landmarks)
     covered = (
@@ -41,6 +40,6 @@ def draw_star_spread(
 
 
 def _pixels(point: np.ndarray) -> np.ndarray:
-    """The square [-1, 1]^2, y upwards, to pixels, y downwards."""
+    """From the square [-1, 1]^2 (y up) to pixels (y down)."""
     scale = SIDE / 2 - MARGIN
     return np.stack([SIDE / 2 + scale * point[:, 0], SIDE / 2 - scale * point[:, 1]], axis=-1)

@@ -1,13 +1,13 @@
 """Star-Spread, the paper's environment with a known dependence graph.
 
-Agent 0 is the hub, the others are leaves. A leaf is paid for standing on *any* landmark; only the
-hub's reward asks that all landmarks be covered. So local reward sends leaves to the same landmark,
-global reward buries each leaf in N noises, and crediting each leaf with its own and the hub's
-reward is just right.
+Agent 0 is the hub, the others are leaves. A leaf is rewarded for its distance to *any* landmark;
+only the hub's reward depends on the coverage of all landmarks. Local rewards therefore let leaves
+crowd the same landmark, the global reward adds the noise of all N rewards to each leaf's signal,
+and the correct credit for a leaf is its own reward plus the hub's.
 
-Deviations of the original code from the paper that are followed here: observations of 4N + 2 for
-everybody, a step of 0.1 (0.05 beyond 30 agents), and noise drawn for every agent, also in
-evaluation."""
+Where the paper's text and code differ, this follows the code: observations of size 4N + 2 for all
+agents, a step of 0.1 (0.05 above 30 agents), and noise on every agent's reward, in evaluation
+too."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -30,14 +30,14 @@ DIRECTIONS = np.array([[0, 0], [0, 1], [0, -1], [-1, 0], [1, 0]], np.float32)
 
 @dataclass(frozen=True)
 class StarSpreadConfig:
-    """What can be chosen about Star-Spread."""
+    """Options of Star-Spread."""
 
     n_agents: int = 5
-    """Number of agents, hub included; as many landmarks."""
+    """Number of agents, hub included, and of landmarks."""
     noise: float = 1.0
-    """Standard deviation of the noise on every reward; 0 turns it off."""
+    """Standard deviation of the Gaussian noise on every reward; 0 disables it."""
     horizon: int = 50
-    """Steps until an episode is truncated."""
+    """Episode length; the episode is then truncated."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.n_agents <= 10_000:
@@ -54,7 +54,7 @@ class StarSpreadConfig:
 
 
 class StarSpreadState(NamedTuple):
-    """Where everybody is, and how many steps have passed."""
+    """Positions and time step."""
 
     position: Float[Array, "N 2"]
     time: Int[Array, ""]
@@ -76,7 +76,7 @@ class StarSpread(Environment[StarSpreadState]):
         )
 
     def reset(self, key: PRNGKeyArray) -> tuple[StarSpreadState, Observation]:
-        """Everybody uniform on the square [-1, 1]^2."""
+        """Positions uniform on the square [-1, 1]^2."""
         position = jax.random.uniform(key, (self.spec.n_agents, 2), minval=-1.0, maxval=1.0)
         state = StarSpreadState(position, jnp.int32(0))
         return state, self.observation(state)
@@ -84,8 +84,7 @@ class StarSpread(Environment[StarSpreadState]):
     def step(
         self, key: PRNGKeyArray, state: StarSpreadState, action: Int[Array, "N"]
     ) -> tuple[StarSpreadState, Observation, Outcome]:
-        """All agents move at once, clipped to the square; rewards are paid for where they
-        arrive."""
+        """Move all agents, clip to the square, and compute rewards from the new positions."""
         moved = state.position + self.step_size * jnp.asarray(DIRECTIONS)[action]
         state = StarSpreadState(jnp.clip(moved, -1.0, 1.0), state.time + 1)
         to_landmark, to_agent = self.nearest(state)
@@ -104,7 +103,7 @@ class StarSpread(Environment[StarSpreadState]):
         return state, self.observation(state), outcome
 
     def nearest(self, state: StarSpreadState) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
-        """Distance from every agent to its nearest landmark, and from every landmark to its nearest
+        """Distance of every agent to its nearest landmark, and of every landmark to its nearest
         agent."""
         x, y = state.position[:, 0], state.position[:, 1]
         squared = (x[:, None] - self.landmarks[:, 0]) ** 2 + (
@@ -113,14 +112,14 @@ class StarSpread(Environment[StarSpreadState]):
         return jnp.sqrt(squared.min(axis=1)), jnp.sqrt(squared.min(axis=0))
 
     def observation(self, state: StarSpreadState) -> Observation:
-        """The hub sees every position, a leaf only its own (in its own slot); all see the
+        """The hub observes all positions, a leaf only its own (in its slot); all observe the
         landmarks."""
         n = self.spec.n_agents
         position, landmarks = state.position, jnp.asarray(self.landmarks).reshape(-1)
-        seen = jnp.eye(n, dtype=bool).at[0].set(True)
-        positions_seen = jnp.where(seen[:, :, None], position[None], 0.0).reshape(n, 2 * n)
+        visible = jnp.eye(n, dtype=bool).at[0].set(True)
+        visible_positions = jnp.where(visible[:, :, None], position[None], 0.0).reshape(n, 2 * n)
         agents_view = jnp.concatenate(
-            [position, positions_seen, jnp.broadcast_to(landmarks, (n, 2 * n))], axis=-1
+            [position, visible_positions, jnp.broadcast_to(landmarks, (n, 2 * n))], axis=-1
         )
         return Observation(
             agents_view=agents_view,
@@ -130,16 +129,15 @@ class StarSpread(Environment[StarSpreadState]):
         )
 
     def oracle_graph(self, state: StarSpreadState) -> Bool[Array, "N N"]:
-        """Everybody influences itself and the hub: the hub's local state is what it sees, and it
-        sees everybody."""
+        """Every agent influences itself and the hub, whose local state contains all positions."""
         return jnp.eye(self.spec.n_agents, dtype=bool).at[:, 0].set(True)
 
     def local_state(self, state: StarSpreadState) -> Float[Array, "N L"]:
-        """What an agent sees of positions: all of them for the hub, its own for a leaf. Positions
-        move independently, so an agent's own position alone would leave no edge at all; the star is
-        in what the hub observes and is paid for."""
+        """The positions an agent observes: all for the hub, its own for a leaf. Positions evolve
+        independently, so with the own position alone there would be no edges; the star comes from
+        what the hub observes."""
         return self.observation(state).agents_view[:, : 2 * self.spec.n_agents + 2]
 
     def draw(self, state: StarSpreadState, graph: Bool[Array, "N N"] | None = None) -> str:
-        """Landmarks as rings, green when covered; agents as discs, the hub named."""
+        """Landmarks as rings, green when covered; agents as discs, the hub labelled."""
         return draw_star_spread(np.asarray(state.position), self.landmarks, COVERED_WITHIN, graph)

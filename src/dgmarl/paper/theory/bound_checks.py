@@ -174,7 +174,7 @@ def information_section(rng: Generator, sizes: Sizes) -> Section:
 
 
 def proof_section(rng: Generator, sizes: Sizes) -> Section:
-    """Steps in the proof of Theorem 1 whose argument and conclusion come apart."""
+    """Steps in the proof of Theorem 1, checked apart from their conclusions."""
     own = [
         (m, nm.random_logits(rng, m))
         for m in (nm.random_mdp(rng, linked_graph(rng, 3)) for _ in range(sizes.mdps))

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
 
-from dgmarl.paper.theory.moments import credited_rewards, trajectory_gradients
+from dgmarl.paper.theory.moments import fixed_graph_credit, trajectory_gradients
 from dgmarl.paper.theory.networked_mdp import Array, softmax
 from dgmarl.paper.theory.voter import (
     VoterNetwork,
@@ -61,7 +61,7 @@ def estimate(
     """Single-trajectory gradients of `batch` trajectories for each run."""
     states, actions = sample_voter(rng, voter, logits, n_steps, batch)
     rewards = voter.reward[np.arange(voter.n_agents), states, actions]
-    credited = credited_rewards(rewards, lags, voter.gamma)
+    credited = fixed_graph_credit(rewards, lags, voter.gamma)
     return trajectory_gradients(states, actions, credited, softmax(logits)[:, None])
 
 

@@ -86,7 +86,7 @@ def gradient_section(rng: Generator, sizes: Sizes) -> Section:
 
 
 def _identity_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
-    """What must hold, and the proof that the check can fail."""
+    """Identities, and a wrong graph on which the check must fail."""
     return [
         identity_claim(
             "The expected dependence-graph gradient is the policy gradient",
@@ -111,7 +111,7 @@ def _identity_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
 
 
 def _broken_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
-    """The same formula where an assumption or an index of the paper is off."""
+    """The same formula with an assumption violated or an index of the paper changed."""
     return [
         bias_claim(
             "... for any reward parent sets",
@@ -245,7 +245,7 @@ def form_section(rng: Generator, sizes: Sizes) -> Section:
 
 
 def _critic_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
-    """Algorithm 1 with lambda = 1: all depends on what the critic sees."""
+    """Algorithm 1 with lambda = 1, for critics with different inputs."""
     return [
         bias_claim(
             "td form, lambda = 1, critic sees s^i alone",

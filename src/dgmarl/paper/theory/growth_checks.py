@@ -74,7 +74,8 @@ def _moment_bound_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
             "R^2 G^2 Gamma / (1-gamma)^3",
             both("graph", "paper_graph_bound"),
             every
-            + " Holds where sums have one term (disconnected); fails as soon as many rewards add up.",
+            + " Holds where sums have one term (disconnected); fails as soon as many rewards add "
+            "up.",
         ),
         bound_claim(
             "Standard estimator: E ||g||^2 <= R^2 G^2 N^2 / (1-gamma)^3",
@@ -82,7 +83,8 @@ def _moment_bound_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
             "R^2 G^2 N^2 / (1-gamma)^3",
             both("standard", "paper_standard_bound"),
             every
-            + " Rewards in [0, R] have a common mean, so N of them add up to N, and E ||g||^2 to N^3.",
+            + " Rewards in [0, R] have a common mean, so N of them add up to N, and E ||g||^2 to "
+            "N^3.",
         ),
         bound_claim(
             (
@@ -151,7 +153,8 @@ def _special_case_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
                 "yes" if abs(gain - said_gain) < 0.25 else "no",
                 "The gain is N times larger than the paper's bounds say."
                 if name == "disconnected"
-                else "A small constant gain is left: the graph estimator drops r_t^i of others at lag 0.",
+                else "A small constant gain is left: the graph estimator drops r_t^i of others at "
+                "lag 0.",
                 {"gain": gain, "ratio": top.standard / top.graph} | grown,
             ),
         ]

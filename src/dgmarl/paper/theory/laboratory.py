@@ -76,7 +76,7 @@ def run_laboratory(
 
 
 def _write(path: Path, text: str) -> None:
-    """All or nothing: a reader never sees half a file."""
+    """Write the files atomically."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)

@@ -20,7 +20,7 @@ def horizon_for(gamma: float, tolerance: float = 1e-4) -> int:
     return int(np.ceil(np.log(tolerance) / np.log(gamma)))
 
 
-def credited_rewards(
+def fixed_graph_credit(
     rewards: Float[Array, "H *B N"], lags: Float[Array, "N N"], gamma: float
 ) -> Float[Array, "H *B N"]:
     """C[t, j] = sum_i sum_{k = t + T_ji}^{H-1} gamma^k r_k^i on a fixed graph: one shifted tail for
@@ -86,7 +86,7 @@ def constant_reward_moment(
 ) -> float:
     """E ||g||^2 when every reward is 1: scores of different steps are orthogonal, so it is
     sum_{t,j} G^2 C[t, j]^2 exactly."""
-    credited = credited_rewards(np.ones((n_steps, len(lags))), lags, gamma)
+    credited = fixed_graph_credit(np.ones((n_steps, len(lags))), lags, gamma)
     return float(score_variance * (credited**2).sum())
 
 
@@ -109,7 +109,7 @@ def measure_second_moment(
         rewards = voter.reward[np.arange(voter.n_agents), states, actions]
         for kind, lags in (("graph", voter.lags), ("standard", no_lags)):
             gradients = trajectory_gradients(
-                states, actions, credited_rewards(rewards, lags, gamma), policy
+                states, actions, fixed_graph_credit(rewards, lags, gamma), policy
             )
             squares[kind].append((gradients**2).sum(axis=(1, 2, 3)))
     moments = {kind: np.concatenate(parts) for kind, parts in squares.items()}

@@ -49,18 +49,23 @@ STYLE = """
 .verdict { font-weight: 600; white-space: nowrap; } .yes { color: #1b7f4d; } .no { color: #c2410c; }
 .other { color: var(--faint); }
 @media (prefers-color-scheme: dark) { .yes { color: #5fd39b; } .no { color: #fb923c; } }
-table.claims { font-size: .86rem; } table.claims th, table.claims td { vertical-align: top; padding: .45rem .8rem .45rem 0; }
-table.claims tbody tr { border-top: 1px solid var(--line); } table.claims th { color: var(--faint); font-weight: 600; }
-table.claims td:first-child { width: 36%; } table.claims sup, table.claims sub, li sup, li sub { line-height: 0; }
+table.claims { font-size: .86rem; }
+table.claims th, table.claims td { vertical-align: top; padding: .45rem .8rem .45rem 0; }
+table.claims tbody tr { border-top: 1px solid var(--line); }
+table.claims th { color: var(--faint); font-weight: 600; }
+table.claims td:first-child { width: 36%; }
+table.claims sup, table.claims sub, li sup, li sub { line-height: 0; }
 .note { color: var(--faint); font-size: .8rem; }
 h2 { margin-top: 2rem; font-size: 1.15rem; } figure { margin: 1rem 0; overflow-x: auto; }
 figure svg { max-width: 100%; height: auto; }
 figcaption { color: var(--faint); font-size: .85rem; } li { margin: .35rem 0; }
-.counts { display: flex; gap: 1.5rem; margin: 1rem 0; flex-wrap: wrap; } .counts b { font-size: 1.5rem; display: block; }
+.counts { display: flex; gap: 1.5rem; margin: 1rem 0; flex-wrap: wrap; }
+.counts b { font-size: 1.5rem; display: block; }
 """
 
 WORDS = {
-    "epsilon": "ε", "lambda": "λ", "gamma": "γ", "Gamma": "Γ", "theta": "θ", "eta": "η", "pi_": "π_", "log pi ": "log π ",
+    "epsilon": "ε", "lambda": "λ", "gamma": "γ", "Gamma": "Γ", "theta": "θ", "eta": "η",
+    "pi_": "π_", "log pi ": "log π ",
     "grad_{": "∇_{", "grad_0": "∇_0", "grad ": "∇", "sum_": "Σ_", "sqrt": "√", "infinity": "∞",
 }  # fmt: skip
 OPERATORS = {"<=": "≤", "!=": "≠", "->": "→", "||": "‖"}
@@ -135,7 +140,8 @@ def _row(claim: Claim) -> str:
     cells = "".join(
         f"<td>{mathematics(text)}</td>" for text in (claim.where, claim.predicted, claim.measured)
     )
-    return f'<tr><td>{mathematics(claim.name)}{note}</td>{cells}<td class="verdict {css}">{escape(words)}</td></tr>'
+    verdict = f'<td class="verdict {css}">{escape(words)}</td>'
+    return f"<tr><td>{mathematics(claim.name)}{note}</td>{cells}{verdict}</tr>"
 
 
 FIGURES = {

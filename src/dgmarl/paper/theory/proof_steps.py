@@ -1,10 +1,9 @@
-"""Single steps of the paper's appendix, evaluated exactly, where the step and its conclusion can be
-told apart."""
+"""Single steps of the paper's appendix, evaluated exactly and apart from their conclusions."""
 
 import numpy as np
 from jaxtyping import Float
 
-from dgmarl.paper.theory.moments import credited_rewards
+from dgmarl.paper.theory.moments import fixed_graph_credit
 from dgmarl.paper.theory.networked_mdp import (
     Array,
     NetworkedMDP,
@@ -83,9 +82,9 @@ def sum_of_squares_ratio(voter: VoterNetwork, n_steps: int) -> float:
     """E || sum_i g_j^i ||^2 over sum_i E || g_j^i ||^2, summed over j, when all rewards are 1. The
     proof takes it to be at most 1."""
     ones = np.ones((n_steps, voter.n_agents))
-    together = (credited_rewards(ones, voter.lags, voter.gamma) ** 2).sum()
+    together = (fixed_graph_credit(ones, voter.lags, voter.gamma) ** 2).sum()
     apart = 0.0
     for i in range(voter.n_agents):
         only_i = np.where(np.arange(voter.n_agents) == i, voter.lags, np.inf)
-        apart += (credited_rewards(ones, only_i, voter.gamma) ** 2).sum()
+        apart += (fixed_graph_credit(ones, only_i, voter.gamma) ** 2).sum()
     return float(together / apart)

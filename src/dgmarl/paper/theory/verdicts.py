@@ -1,4 +1,4 @@
-"""Rows of the laboratory's table, and the few ways in which a measurement becomes a row."""
+"""Rows of the laboratory's table, and functions that make a row from measurements."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -43,7 +43,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much to draw. The quick sizes serve the tests; every claim is still there."""
+    """Numbers and sizes of the random MDPs. The quick sizes cover all claims, for tests."""
 
     mdps: int
     """Random MDPs for each statement about expected gradients."""
@@ -87,7 +87,8 @@ def summary(values: Float[Array, "cases"]) -> dict[str, float]:
 
 def spread(values: Float[Array, "cases"]) -> str:
     """Median and range in words."""
-    return f"median {np.median(values):.2g}, from {values.min():.1g} to {values.max():.2g}, {len(values)} MDPs"
+    low, high = values.min(), values.max()
+    return f"median {np.median(values):.2g}, from {low:.1g} to {high:.2g}, {len(values)} MDPs"
 
 
 def identity_claim(name: str, where: str, errors: GradientErrors, note: str) -> Claim:
@@ -119,7 +120,10 @@ def bound_claim(
     """A row for an inequality: measured side over bound, which must stay below `limit`."""
     holds: Holds = "yes" if ratios.max() <= limit else "no"
     broken = int((ratios > limit).sum())
-    measured = f"measured / bound at most {ratios.max():.3g}; above {limit:g} in {broken} of {len(ratios)} cases"
+    measured = (
+        f"measured / bound at most {ratios.max():.3g}; above {limit:g} in {broken} of "
+        f"{len(ratios)} cases"
+    )
     return Claim(
         name, where, predicted, measured, holds, note, summary(ratios) | {"broken": float(broken)}
     )

@@ -144,6 +144,7 @@ function atThresholds() {
   const found = sum(all), hits = real.map(sum);
   return {
     density: found.map((edges) => share(edges, pairs, 0)),
+    total: Object.fromEntries(truths.map((truth, m) => [truth, total[m]])),
     f1: Object.fromEntries(truths.map((truth, m) => [truth, found.map((edges, c) => share(2 * hits[m][c], edges + total[m], 1))])),
   };
 }
@@ -179,6 +180,15 @@ function setThreshold(c) {
   drawMatrices(); drawStrips(); drawNumbers(); markThreshold();
 }
 
+/* The threshold with the highest F1, unless that is the agreement of two empty graphs, or of none at all. */
+function recommend(truth, values, found) {
+  if (!found.total[truth]) return element("p", `The ${truth} graph has no edge in these steps, so there is no best threshold against it.`);
+  const best = values.reduce((high, value, c) => (value > values[high] ? c : high), 0), button = element("button", `c = ${(best / 1000).toFixed(3)}`);
+  if (!(values[best] > 0)) return element("p", `No threshold up to ${highest / 1000} finds an edge of the ${truth} graph.`);
+  button.onclick = () => setThreshold(best);
+  return element("p", [`F1 against ${truth} is highest, ${values[best].toFixed(3)}, at `, button]);
+}
+
 function startThreshold() {
   const found = atThresholds(), own = data.graphs.threshold;
   markThreshold = drawThresholds(found);
@@ -187,11 +197,7 @@ function startThreshold() {
   $("threshold-number").onchange = () => setThreshold(Math.round(1000 * Number($("threshold-number").value)));
   $("own-threshold").textContent = `the run's own, ${(own / 1000).toFixed(3)}`;
   $("own-threshold").onclick = () => setThreshold(own);
-  $("best").replaceChildren(...Object.entries(found.f1).map(([truth, values]) => {
-    const best = values.reduce((high, value, c) => (value > values[high] ? c : high), 0), button = element("button", `c = ${(best / 1000).toFixed(3)}`);
-    button.onclick = () => setThreshold(best);
-    return element("p", [`F1 against ${truth} is highest, ${values[best].toFixed(3)}, at `, button]);
-  }));
+  $("best").replaceChildren(...Object.entries(found.f1).map(([truth, values]) => recommend(truth, values, found)));
   setThreshold(own);
 }
 

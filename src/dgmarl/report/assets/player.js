@@ -5,9 +5,15 @@ let replay, episode = 0, step = 0, timer = null, player;
 const current = () => replay.episodes[episode];
 const length = () => current().rewards.length;
 
+/* The picture of a step: there is one for every `stride` steps, and one after the last. */
+function frame(at) {
+  const { frames, stride } = current();
+  return at < length() ? frames[Math.floor(at / stride)] : frames.at(-1);
+}
+
 function go(to) {
   step = Math.max(0, Math.min(to, length()));
-  $("stage").innerHTML = current().frames[step];
+  $("stage").innerHTML = frame(step);
   $("scrub").max = length(); $("scrub").value = step;
   $("where").textContent = step < length() ? `step ${step} of ${length()}` : `end after ${length()} (${current().ending})`;
   player.draw();

@@ -1,20 +1,28 @@
-/* Where credit goes in the episodes of player.js: each with its edges per step, and with a note on how the policy was credited. */
+/* Where credit goes in the episodes of player.js, looked up in tables: episode.lags[t][j][i] (meeting lag, -1: never),
+   episode.through[t][j][i] (the agent before i on the path), and replay.weights by distance in time. */
 function returns(upTo) {
   const sums = replay.colours.map(() => 0);
   current().rewards.slice(0, upTo).forEach((row) => row.forEach((r, i) => { sums[i] += r; }));
   return sums;
 }
 
-/* First step at which a path from (start, source) has reached each agent, Infinity if it never does, and through whom. */
+/* What Python computed of the paths that start with the action of `source` at `start`: the step from which on each agent is
+   reached (Infinity: never), and from whom the path comes to it. */
 function reachedFrom(start, source) {
-  const at = replay.colours.map(() => Infinity), through = replay.colours.map(() => null);
-  let reached = new Set([source]);
-  at[source] = start;
-  for (let t = start; t < length(); t++) {
-    for (const [j, i] of current().edges[t]) if (reached.has(j) && at[i] === Infinity) { at[i] = t; through[i] = j; }
-    reached = new Set(at.flatMap((when, i) => (when <= t ? [i] : [])));
-  }
-  return { at, through };
+  return {
+    at: current().lags[start][source].map((lag) => (lag < 0 ? Infinity : start + lag)),
+    through: current().through[start][source],
+  };
+}
+
+/* The weight of the reward of agent i at step t in the credit of the action of `source` at `start`; NaN if nothing is known
+   about how the policy was credited. */
+function weight(source, start, at, i, t) {
+  if (!replay.weights) return NaN;
+  const { own, reached, unreached } = replay.weights, distance = t - start;
+  if (distance < 0) return 0;
+  if (i === source) return own[distance];
+  return (at[i] < Infinity ? reached[at[i] - start] : unreached)[distance];
 }
 
 function bar(value, largest, colour) {
@@ -52,7 +60,7 @@ function row(name, colour, reward, sum, largest, highest) {
 }
 
 function showCredit() {
-  if (!current().edges || step >= length()) { $("credit").replaceChildren(); $("credited").textContent = ""; $("paths").tBodies[0].replaceChildren(); return; }
+  if (!current().lags || step >= length()) { $("credit").replaceChildren(); $("credited").textContent = ""; $("paths").tBodies[0].replaceChildren(); return; }
   const source = Number($("source").value), { at, through } = reachedFrom(step, source);
   const n = replay.colours.length, cell = 12, left = 26, width = left + cell * length(), height = cell * n + 14;
   const chart = document.createElementNS(SVG, "svg");
@@ -60,7 +68,7 @@ function showCredit() {
   chart.setAttribute("width", 2 * width);
   for (let i = 0; i < n; i++) {
     shape(chart, "text", { x: left - 6, y: cell * (i + 0.8), "text-anchor": "end" }, i);
-    for (let t = 0; t < length(); t++) drawCell(chart, i, t, at[i] <= t && t >= step, left, cell);
+    for (let t = 0; t < length(); t++) drawCell(chart, i, t, at[i] <= t && t >= step, weight(source, step, at, i, t), left, cell);
   }
   shape(chart, "rect", { x: left + cell * step, y: 0, width: cell, height: cell * n, fill: "none", stroke: "var(--accent)", "stroke-width": 1.5 });
   shape(chart, "text", { x: left, y: height - 2 }, "step 0");
@@ -74,16 +82,19 @@ function showCredit() {
 function pathRow(source, i, at, through) {
   const hops = [];
   for (let k = i; k !== source; k = through[k]) hops.unshift(`→ ${k} (step ${at[k]})`);
-  const rewards = current().rewards.slice(at[i]).map((all) => all[i]), sum = rewards.reduce((a, b) => a + b, 0);
+  const rewards = current().rewards.map((all) => all[i]), from = (t) => t >= at[i];
+  const sum = rewards.reduce((all, reward, t) => (from(t) ? all + reward : all), 0);
+  const credited = rewards.reduce((all, reward, t) => all + reward * weight(source, step, at, i, t), 0);
   const swatch = element("span", "", "swatch");
   swatch.style.background = replay.colours[i];
   const meeting = i === source ? "0" : String(at[i] - step + 1);
-  return element("tr", [element("th", [swatch, String(i)]), element("td", [source, ...hops].join(" ")), element("td", meeting), element("td", `from step ${at[i]}`), element("td", show(sum))]);
+  return element("tr", [element("th", [swatch, String(i)]), element("td", [source, ...hops].join(" ")), element("td", meeting), element("td", `from step ${at[i]}`), element("td", show(sum)), element("td", show(credited), "weighted")]);
 }
 
-function drawCell(chart, i, t, credited, left, cell) {
-  const reward = current().rewards[t][i];
-  const box = shape(chart, "rect", { x: left + cell * t, y: cell * i, width: cell - 1, height: cell - 1, fill: credited ? replay.colours[i] : "var(--paper)", "fill-opacity": credited ? 0.45 : 1, stroke: "var(--line)", "stroke-width": 0.5, cursor: "pointer" });
+function drawCell(chart, i, t, credited, share, left, cell) {
+  const reward = current().rewards[t][i], opacity = Number.isNaN(share) ? 0.45 : 0.12 + 0.33 * Math.min(share, 1);
+  const box = shape(chart, "rect", { x: left + cell * t, y: cell * i, width: cell - 1, height: cell - 1, fill: credited ? replay.colours[i] : "var(--paper)", "fill-opacity": credited ? opacity : 1, stroke: "var(--line)", "stroke-width": 0.5, cursor: "pointer" });
+  shape(box, "title", {}, `agent ${i}, step ${t}: reward ${show(reward)}${Number.isNaN(share) ? "" : `, weight ${show(share)}`}`);
   box.onclick = () => { $("source").value = i; go(t); };
   const largest = Math.max(1e-9, ...current().rewards.map((all) => Math.abs(all[i])));
   if (Math.abs(reward) > 1e-9) shape(chart, "circle", { cx: left + cell * (t + 0.45), cy: cell * (i + 0.45), r: 1 + (cell * 0.3 * Math.abs(reward)) / largest, fill: reward > 0 ? "#0072B2" : "#E69F00" });
@@ -102,8 +113,9 @@ function arrows() { $("stage").classList.toggle("no-arrows", !$("arrows").checke
 function onLoaded() {
   $("source").replaceChildren(...replay.colours.map((_, i) => new Option(i, i)));
   $("trained").textContent = replay.note;
-  const known = Boolean(replay.episodes[0].edges);
+  const known = Boolean(replay.episodes[0].lags);
   $("credit-panel").hidden = !known; $("arrows-label").hidden = !known;
+  $("credit-panel").classList.toggle("unweighted", !replay.weights);
 }
 
 function onOtherKey(key) {

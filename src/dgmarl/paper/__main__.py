@@ -1,0 +1,60 @@
+"""`python -m dgmarl.paper NAME ...`: the same as `dgmarl grid NAME ...` where tyro is not installed
+or the package is only on PYTHONPATH."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from dgmarl.config.yaml import convert
+from dgmarl.errors import RunError, UsageError
+from dgmarl.paper.grids import GRIDS
+from dgmarl.paper.sweep import Resources, train_grid
+from dgmarl.sweeps.executor import BATCHED_RUNS
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train a grid; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        given = {
+            name: convert(value, int, f"--{name}")
+            for name in ("seeds", "steps", "workers", "batched")
+            if (value := getattr(options, name)) is not None
+        }
+        resources = Resources(given["workers"], given["batched"], options.apart)
+        train_grid(
+            options.name,
+            options.out,
+            given.get("seeds"),
+            given.get("steps"),
+            options.only,
+            options.runs,
+            resources,
+        )
+    except (UsageError, RunError) as error:
+        print(f"dgmarl: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        print("dgmarl: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m dgmarl.paper", description=__doc__)
+    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(GRIDS)}")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results")
+    parser.add_argument("--seeds", help="seeds per run; default: the grid's")
+    parser.add_argument("--steps", help="environment steps per seed; default: the grid's")
+    parser.add_argument("--workers", default=1, help="programs at a time")
+    parser.add_argument(
+        "--batched", default=BATCHED_RUNS, help="runs of equal shape in one program"
+    )
+    parser.add_argument("--only", default="", help="regular expression on SCENARIO__METHOD")
+    parser.add_argument("--runs", type=Path, help="folder of run folders, to resume from")
+    parser.add_argument("--apart", action="store_true", help="each program in its own process")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,395 @@
+"""Recorded episodes as a file: pictures, rewards, dependence graphs and where credit goes.
+
+`train` writes `replay.npz` into the run folder, and a report reads it, so that a report needs
+neither the environment nor the policy. The file is a compressed archive of plain arrays; text is
+stored as UTF-8 bytes, and nothing in it is ever unpickled or executed.
+
+Reading needs NumPy alone. JAX is imported only to make a replay."""
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from dgmarl.errors import UsageError
+from dgmarl.files import write_atomic
+from dgmarl.runs.pictures import draw_state, svg_problem
+
+FILE_NAME = "replay.npz"
+FORMAT = 1
+MOST_BYTES = 3_000_000
+"""Characters of all pictures of a replay: what exceeds it costs episodes, then pictures."""
+UNLIMITED = 2**62
+"""For `make_replay` where every episode is wanted."""
+MOST_PAIRS = 1_000_000
+"""Steps times pairs of agents for which graphs are kept."""
+MOST_READ = 100_000_000
+"""Bytes that a file may take in memory."""
+LAGS_AT_ONCE = 14
+"""Meeting lags whose weights one call computes; its shape does not depend on how many occur."""
+NEVER = -1
+"""In `Episode.lags` and `Episode.through`: no path leads there before the end."""
+ARRAYS = ("frames", "frame_ends", "rewards")
+GRAPH_ARRAYS = ("graph", "lags", "through")
+DAMAGE = (
+    *(OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, IndexError, RecursionError),
+    *(zipfile.BadZipFile, zlib.error, NotImplementedError, AttributeError, OverflowError),
+)
+"""What reading a damaged archive may raise."""
+
+
+class Episode(NamedTuple):
+    """One episode of T steps and N agents."""
+
+    frames: tuple[str, ...]
+    """SVG: the states before the steps 0, stride, 2 * stride, ..., and the state after the last."""
+    stride: int
+    """Steps from one picture to the next; 1 unless the episode was too large."""
+    rewards: Float[np.ndarray, "T N"]
+    terminated: bool
+    """The task ended; otherwise the episode was cut by the time limit."""
+    graph: Bool[np.ndarray, "T N N"] | None = None
+    """Dependence graphs: row = source, column = target."""
+    lags: Int[np.ndarray, "T N N"] | None = None
+    """`meeting_times`: steps after which a path from j's action at t first reaches i, or NEVER."""
+    through: Int[np.ndarray, "T N N"] | None = None
+    """The agent before i on that path: j itself for a path of one edge; NEVER if there is none."""
+
+    @property
+    def length(self) -> int:
+        """Steps."""
+        return len(self.rewards)
+
+    def frame(self, step: int) -> str:
+        """The picture to show before this step, or after the last one."""
+        return self.frames[-1] if step >= self.length else self.frames[step // self.stride]
+
+
+class CreditWeights(NamedTuple):
+    """The weight of a reward in the advantage of an action, by its distance of d steps, [D]."""
+
+    own: Float[np.ndarray, "D"]
+    """Rewards of the agent that acts."""
+    unreached: Float[np.ndarray, "D"]
+    """Rewards of an agent that no path from the action has reached yet."""
+    lags: Int[np.ndarray, "R"]
+    """The meeting lags that occur, in ascending order."""
+    reached: Float[np.ndarray, "R D"]
+    """By meeting lag: rewards of an agent that is reached after that lag."""
+
+
+class Replay(NamedTuple):
+    """Episodes of one policy."""
+
+    env: str
+    """Name of the environment."""
+    n_agents: int
+    policy: str
+    """Which policy plays, in words."""
+    note: str
+    """How the policy was credited in training, where that is not what the graph alone says."""
+    episodes: tuple[Episode, ...]
+    weights: CreditWeights | None = None
+    """None if the policy was not trained with credit along a dependence graph."""
+
+    def mean_graph(self) -> Float[np.ndarray, "N N"] | None:
+        """How often each edge is present, over the steps of all episodes."""
+        graphs = [episode.graph for episode in self.episodes if episode.graph is not None]
+        return np.concatenate(graphs).mean(axis=0) if graphs else None
+
+
+class Compared(NamedTuple):
+    """A replay with several graphs of the same steps; see `dgmarl.runs.graphs`."""
+
+    replay: Replay
+    """Without graphs of its own."""
+    graphs: dict[str, tuple[np.ndarray, ...]]
+    """By name, one array [T, N, N] per episode. The run's own graph comes first, if it is no
+    reference; a learned one as entropy ratios, others as edges."""
+    threshold: float | None
+    """Below which an entropy ratio is an edge in training."""
+    notes: tuple[str, ...]
+
+
+def make_replay(
+    env: Any,
+    recording: Any,
+    policy: str,
+    note: str = "",
+    credit: Mapping[str, Any] | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> Replay:
+    """A replay of a `rollout.Recording`, cut to a size that fits into a page.
+
+    Episodes are dropped from the end until the pictures of the others take at most `most_bytes`;
+    of a single episode that is larger, every second picture is kept, or fewer.
+
+    credit: the keyword arguments with which `credited_rewards` gives the weights of this policy's
+      training, for example {"gamma": 0.99, "lambda_": 0.95}; None for other kinds of credit."""
+    import jax
+
+    recording = jax.tree.map(np.asarray, recording)
+    soft = getattr(recording.graph, "dtype", bool) != bool
+    if soft:  # a path exists along every edge of positive weight
+        recording = recording._replace(graph=np.asarray(recording.graph) > 0)
+    n_agents, lengths = env.spec.n_agents, [int(length) for length in recording.length]
+    if recording.graph is not None and max(lengths) * n_agents**2 > MOST_PAIRS:
+        recording = recording._replace(graph=None)
+        note = f"{note} The graphs of {n_agents} agents are too large for a replay.".lstrip()
+    lags = None if recording.graph is None else _lags(recording.graph, lengths)
+    episodes, size, pairs = [], 0, 0
+    for k, length in enumerate(lengths):
+        episode = _episode(env, recording, lags, k)
+        size += sum(map(len, episode.frames))
+        pairs += 0 if episode.graph is None else length * n_agents**2
+        if episodes and (size > most_bytes or pairs > MOST_PAIRS):
+            break
+        episodes.append(_thinned(episode, most_bytes))
+    weights = None
+    if credit is not None and lags is not None and not soft:
+        weights = credit_weights([episode.lags for episode in episodes], credit)
+    return Replay(env.spec.name, n_agents, policy, note, tuple(episodes), weights)
+
+
+def credit_weights(lags: list[Any], credit: Mapping[str, Any]) -> CreditWeights:
+    """Weights of rewards by distance, for every meeting lag that occurs in these episodes.
+
+    The weight of a reward depends on the graph through the lag of the pair alone. So the weights
+    are read off a graph in which agent 0 never reaches agent 1, and reaches each of the others
+    after one of the lags."""
+    from dgmarl.credit.graph_gae import credited_rewards
+
+    # A power of two: episodes of similar lengths share one compiled program.
+    n_steps = max(16, 1 << (max(map(len, lags)) - 1).bit_length())
+    found = np.unique(np.concatenate([of[of >= 0] for of in lags])).astype(np.int32)
+    step, reached = np.arange(n_steps), []
+    own = unreached = np.zeros(n_steps)
+    shape = (n_steps, LAGS_AT_ONCE + 2, LAGS_AT_ONCE + 2)
+    for chunk in np.split(found, range(LAGS_AT_ONCE, len(found), LAGS_AT_ONCE)):
+        graph = np.broadcast_to(np.eye(LAGS_AT_ONCE + 2, dtype=bool), shape).copy()
+        graph[:, 0, 2 : 2 + len(chunk)] = step[:, None] >= chunk
+        weights = np.asarray(credited_rewards(graph, step == n_steps - 1, 0, 0, **credit))
+        own, unreached = weights[:, 0], weights[:, 1]
+        reached.append(weights[:, 2 : 2 + len(chunk)].T)
+    return CreditWeights(own, unreached, found, np.concatenate(reached))
+
+
+def _lags(graph: np.ndarray, lengths: list[int]) -> np.ndarray:
+    """`[E, T, N, N]`: meeting times within each episode."""
+    from dgmarl.graphs.reach import NEVER as FAR
+    from dgmarl.graphs.reach import meeting_times
+
+    ends = np.arange(graph.shape[1])[:, None] == np.asarray(lengths) - 1
+    lags = np.asarray(meeting_times(graph.swapaxes(0, 1), ends)).swapaxes(0, 1)
+    return np.where(lags >= FAR, NEVER, lags).astype(np.int32)
+
+
+def _episode(env: Any, recording: Any, all_lags: np.ndarray | None, k: int) -> Episode:
+    import jax
+
+    length = int(recording.length[k])
+    graph = None if recording.graph is None else recording.graph[k, :length]
+    lags = None if all_lags is None else all_lags[k, :length]
+    states = [jax.tree.map(lambda leaf, t=t: leaf[k, t], recording.state) for t in range(length)]
+    frames = [
+        draw_state(env, state, None if graph is None else graph[t])
+        for t, state in enumerate(states)
+    ]
+    frames.append(draw_state(env, jax.tree.map(lambda leaf: leaf[k], recording.last_state), None))
+    for frame in frames:
+        if problem := svg_problem(frame):
+            raise UsageError(
+                f"{env.spec.name} draws a picture that is not static SVG: {problem}. Let `draw` "
+                "return one <svg> element of shapes and text."
+            )
+    return Episode(
+        tuple(frames),
+        1,
+        recording.reward[k, :length].astype(np.float32),
+        bool(recording.terminated[k]),
+        graph,
+        lags,
+        None if graph is None or lags is None else paths_through(graph, lags),
+    )
+
+
+def _thinned(episode: Episode, most_bytes: int) -> Episode:
+    """Fewer pictures where those of one episode are too large together."""
+    stride = max(1, -(-sum(map(len, episode.frames)) // most_bytes))
+    frames = (*episode.frames[:-1:stride], episode.frames[-1])
+    return episode._replace(frames=frames, stride=stride)
+
+
+def paths_through(
+    graph: Bool[np.ndarray, "T N N"], lags: Int[np.ndarray, "T N N"]
+) -> Int[np.ndarray, "T N N"]:
+    """Entry [t, j, i]: the agent from which a shortest path that starts with j's action at t enters
+    i; the lowest of several.
+
+    Following it back from i leads to j, so that these agents are the path."""
+    n_agents = graph.shape[-1]
+    source, target, via = np.ogrid[:n_agents, :n_agents, :n_agents]
+    through = np.full(lags.shape, NEVER, np.int32)
+    for t, lag in enumerate(lags):
+        met = lag != NEVER
+        enters = graph[np.where(met, t + lag, 0)[..., None], via, target]
+        before = (lag[:, None, :] != NEVER) & (lag[:, None, :] < lag[..., None])
+        through[t] = np.where(met, np.argmax(enters & (before | (via == source)), axis=-1), NEVER)
+        np.fill_diagonal(through[t], np.arange(n_agents))
+    return through
+
+
+def write_replay(path: Path | str, replay: Replay) -> Path:
+    """Write the file, whole or not at all."""
+    about = {
+        **{"format": FORMAT, "env": replay.env, "n_agents": replay.n_agents},
+        **{"policy": replay.policy, "note": replay.note},
+        "episodes": [
+            {"stride": one.stride, "terminated": one.terminated, "graph": one.graph is not None}
+            for one in replay.episodes
+        ],
+    }
+    arrays: dict[str, Any] = {"about": _bytes(json.dumps(about))}
+    for k, episode in enumerate(replay.episodes):
+        texts = [frame.encode() for frame in episode.frames]
+        arrays[f"frames_{k}"] = np.frombuffer(b"".join(texts), np.uint8)
+        arrays[f"frame_ends_{k}"] = np.cumsum([len(text) for text in texts])
+        for name in ("rewards", *(GRAPH_ARRAYS if episode.graph is not None else ())):
+            arrays[f"{name}_{k}"] = getattr(episode, name)
+    if replay.weights is not None:
+        arrays |= {f"weights_{name}": of for name, of in replay.weights._asdict().items()}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return write_atomic(path, buffer.getvalue())
+
+
+def read_replay(path: Path | str) -> Replay:
+    """The replay in a file, checked: a damaged or forged one is refused in one sentence."""
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(
+            f"{path.parent} holds no {path.name}: watch the run in a page of its own with `dgmarl "
+            f"watch {path.parent}`."
+        )
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > MOST_READ:
+            raise ValueError(f"it would take {size / 1e6:.0f} MB")
+        with np.load(path, allow_pickle=False) as stored:
+            return _checked({name: stored[name] for name in stored.files})
+    except DAMAGE as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged ({error})"
+        raise UsageError(
+            f"{path} {reason}: watch the run in a page of its own with `dgmarl watch "
+            f"{path.parent}`."
+        ) from None
+
+
+def _checked(arrays: dict[str, np.ndarray]) -> Replay:
+    about = json.loads(_text(arrays["about"]))
+    if about["format"] != FORMAT:
+        raise ValueError(f"it has the format {about['format']}, this dgmarl reads {FORMAT}")
+    n_agents = _require(about["n_agents"], int)
+    episodes = tuple(
+        _checked_episode({name: arrays[f"{name}_{k}"] for name in _names(facts)}, facts, n_agents)
+        for k, facts in enumerate(_require(about["episodes"], list))
+    )
+    if not episodes or n_agents < 1:
+        raise ValueError(f"it holds {len(episodes)} episodes of {n_agents} agents")
+    env, policy, note = (_require(about[name], str) for name in ("env", "policy", "note"))
+    weights = None
+    if "weights_own" in arrays:
+        found = {name: arrays[f"weights_{name}"] for name in CreditWeights._fields}
+        weights = _checked_weights(CreditWeights(**found), episodes)
+    return Replay(env, n_agents, policy, note, episodes, weights)
+
+
+def _names(facts: dict[str, Any]) -> tuple[str, ...]:
+    return (*ARRAYS, *(GRAPH_ARRAYS if facts["graph"] else ()))
+
+
+def _checked_episode(
+    arrays: dict[str, np.ndarray], facts: dict[str, Any], n_agents: int
+) -> Episode:
+    length = len(arrays["rewards"])
+    stride = _require(facts["stride"], int)
+    if stride < 1 or length < 1:
+        raise ValueError(f"an episode of {length} steps has pictures every {stride} steps")
+    rewards = _array(arrays["rewards"], "f", (length, n_agents))
+    n_frames = -(-length // stride) + 1
+    ends = _array(arrays["frame_ends"], "i", (n_frames,))
+    content = _array(arrays["frames"], "u", (int(ends[-1]),)).tobytes()
+    starts = (0, *ends[:-1])
+    frames = tuple(content[a:b].decode() for a, b in zip(starts, ends, strict=True))
+    for frame in frames:
+        if problem := svg_problem(frame):
+            raise ValueError(f"a picture is not static SVG: {problem}")
+    episode = Episode(frames, stride, rewards, _require(facts["terminated"], bool))
+    if not facts["graph"]:
+        return episode
+    shape = (length, n_agents, n_agents)
+    graph = _array(arrays["graph"], "b", shape)
+    lags, through = (_array(arrays[name], "i", shape) for name in ("lags", "through"))
+    _check_paths(lags, through)
+    return episode._replace(graph=graph, lags=lags, through=through)
+
+
+def _check_paths(lags: np.ndarray, through: np.ndarray) -> None:
+    """Every path that `through` describes must lead back to its source."""
+    length, n_agents, _ = lags.shape
+    source, target = np.ogrid[:n_agents, :n_agents]
+    left = length - np.arange(length)[:, None, None]
+    met = lags != NEVER
+    inside = ((lags >= 0) & (lags < left)) | ~met
+    valid = inside & (met == (through != NEVER)) & (through >= NEVER) & (through < n_agents)
+    before = np.take_along_axis(lags, np.clip(through, 0, n_agents - 1), axis=2)
+    leads_back = (through == source) | ((before >= 0) & (before < lags))
+    if not (valid & (~met | (source == target) | leads_back)).all():
+        raise ValueError("its paths contradict its meeting times")
+
+
+def _checked_weights(weights: CreditWeights, episodes: tuple[Episode, ...]) -> CreditWeights:
+    distance, n_lags = len(weights.own), len(weights.lags)
+    longest = max(episode.length for episode in episodes)
+    if distance < longest:
+        raise ValueError(f"it has weights for {distance} steps, its episodes have {longest}")
+    for name, shape in (("own", (distance,)), ("unreached", (distance,))):
+        _array(getattr(weights, name), "f", shape)
+    _array(weights.reached, "f", (n_lags, distance))
+    lags = set(_array(weights.lags, "i", (n_lags,)).tolist())
+    for episode in episodes:
+        if episode.lags is not None and not set(np.unique(episode.lags).tolist()) <= {NEVER, *lags}:
+            raise ValueError("it lacks the weights of some meeting times")
+    return weights
+
+
+def _array(array: np.ndarray, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of this kind and shape, of finite numbers."""
+    if array.dtype.kind != kind or array.shape != shape:
+        raise ValueError(
+            f"an array is {array.dtype} of shape {array.shape}, not {kind} of shape {shape}"
+        )
+    if kind == "f" and not np.isfinite(array).all():
+        raise ValueError("a number is not finite")
+    return array
+
+
+def _require(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"{str(value)[:40]!r} is not of type {kind.__name__}")
+    return value
+
+
+def _bytes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def _text(array: np.ndarray) -> str:
+    return _array(array, "u", (array.size,)).tobytes().decode()

@@ -1,0 +1,193 @@
+"""Train many runs: equal shapes batched into one program, several programs at a time.
+
+A run with a result file is skipped; one with a run folder is resumed to the result it would have
+had. Programs run in threads, because compiling uses one core and no accelerator. With `apart` each
+has a process of its own: a GPU executes one program of a process at a time, but under CUDA MPS
+programs of several processes side by side."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from tempfile import TemporaryFile
+from threading import Event, Thread
+from typing import IO, Literal, NamedTuple, Protocol
+
+from dgmarl.errors import RunError
+from dgmarl.runs.recorder import Progress, Recorder, TrainResult
+from dgmarl.sweeps.batched import train_all
+from dgmarl.sweeps.planned import PlannedRun, batches
+from dgmarl.sweeps.published import publish
+
+BATCHED_RUNS = 8
+"""Runs of equal shape in one program, by default."""
+WORKER = (sys.executable, "-m", "dgmarl.sweeps.worker")
+"""Command of a process that trains one batch of runs, which it reads from its standard input."""
+ERROR_CHARACTERS = 2000
+"""How much of a failed process's standard error is shown."""
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    status: Literal["published", "interrupted", "failed"]
+    message: str
+
+
+class Listener(Protocol):
+    """Is told about the progress of a sweep, possibly by several threads at a time."""
+
+    def on_steps(self, run: PlannedRun, steps: int) -> None:
+        """After each evaluation of a run: its environment steps so far, summed over seeds."""
+        ...
+
+    def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
+        """When a run has ended."""
+        ...
+
+
+class Silent:
+    """A listener that reports nothing."""
+
+    def on_steps(self, run: PlannedRun, steps: int) -> None:
+        """Do nothing."""
+
+    def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
+        """Do nothing."""
+
+
+def execute(
+    runs: Iterable[PlannedRun],
+    listener: Listener | None = None,
+    *,
+    workers: int = 1,
+    batched_runs: int = BATCHED_RUNS,
+    apart: bool = False,
+) -> None:
+    """Train every run that is not done and publish each result as soon as it is complete.
+
+    Up to `batched_runs` runs of equal shape share a program, and `workers` programs run at a time.
+    A program that fails does not stop the others; its error is raised at the end. Ctrl-C stops
+    every running program at its next evaluation, with a checkpoint where there is a run folder;
+    nothing more is started, and interrupted runs are not published."""
+    listener = listener or Silent()
+    train = train_apart if apart else train_batch
+    stop, failures = Event(), []
+    with ThreadPoolExecutor(workers) as pool:
+        jobs: dict[Future[None], list[PlannedRun]] = {
+            pool.submit(train, batch, stop, listener): batch
+            for batch in batches(runs, batched_runs)
+        }
+        try:
+            for job in as_completed(jobs):
+                error = job.exception()
+                if isinstance(error, Exception):
+                    failures.append(error)
+                    _report_failure(jobs[job], error, listener)
+                elif error is not None:
+                    raise error
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            stop.set()
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise RunError(
+            f"{len(failures)} of {len(jobs)} programs failed. The first: {failures[0]}"
+        ) from failures[0]
+
+
+def train_batch(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
+    """Train runs of equal shape in one program of this process and publish their results."""
+    if stop.is_set():
+        return
+    results = train_all([_recorder(run, stop, listener) for run in runs])
+    for run, result in zip(runs, results, strict=True):
+        listener.on_end(run, _finish(run, result))
+
+
+def train_apart(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
+    """The same in a process of its own.
+
+    The process stops at its next evaluation when its standard input is closed: by `stop`, or by the
+    end of this process. It has a session of its own, so that Ctrl-C reaches it only in this way."""
+    if stop.is_set():
+        return
+    # By default every process would reserve most of the GPU's memory.
+    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+    with TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            WORKER,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        Thread(target=_close_on, args=(stop, process.stdin), daemon=True).start()
+        with process:
+            # It may have failed already, which its exit code says, or `stop` came first.
+            with suppress(OSError, ValueError):
+                process.stdin.write(json.dumps([run.to_values() for run in runs]) + "\n")
+                process.stdin.flush()
+            for line in process.stdout:
+                _forward(json.loads(line), runs, listener)
+        if process.returncode:
+            names = ", ".join(run.name for run in runs)
+            errors.seek(0)
+            raise RunError(
+                f"The process that trained {names} ended with exit code {process.returncode}:\n"
+                f"{errors.read()[-ERROR_CHARACTERS:].strip()}"
+            )
+
+
+def _close_on(stop: Event, stream: IO[str]) -> None:
+    stop.wait()
+    with suppress(OSError):
+        stream.close()
+
+
+def _forward(report: dict, runs: Sequence[PlannedRun], listener: Listener) -> None:
+    """Pass a line of `sweeps.worker` on to the listener."""
+    run = runs[report["run"]]
+    if "steps" in report:
+        listener.on_steps(run, report["steps"])
+    else:
+        listener.on_end(run, Outcome(report["status"], report["message"]))
+
+
+def _recorder(run: PlannedRun, stop: Event, listener: Listener) -> Recorder:
+    def report(progress: Progress) -> None:
+        listener.on_steps(run, int(progress.steps.clip(max=run.config.steps).sum()))
+        recorder.interrupted |= stop.is_set()
+
+    recorder = Recorder(run.config, run.run_folder(), report)
+    return recorder
+
+
+def _finish(run: PlannedRun, result: TrainResult) -> Outcome:
+    if result.interrupted:
+        again = "it can be resumed" if run.folder else "it kept no run folder to resume from"
+        return Outcome("interrupted", f"interrupted; {again}")
+    publish(result, run.result_file)
+    final, timing = result.returns[:, -1].mean(axis=-1), result.timing
+    return Outcome(
+        "published",
+        f"return {final.mean():.3f} ± {final.std():.3f}, {timing['compile_s']:.0f} s compiling, "
+        f"{timing['train_s']:.0f} s training",
+    )
+
+
+def _report_failure(runs: Sequence[PlannedRun], error: Exception, listener: Listener) -> None:
+    for run in runs:
+        if run.state != "done":
+            listener.on_end(run, Outcome("failed", f"failed: {error}"))

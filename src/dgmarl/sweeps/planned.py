@@ -1,0 +1,80 @@
+"""Runs that are to be trained: configuration, output files, and how far each one is."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.yaml import build, plain
+from dgmarl.runs.folder import RunFolder
+from dgmarl.sweeps.batched import shape
+
+State = Literal["done", "begun", "waiting"]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRun:
+    """A configuration and where its outcome is written."""
+
+    name: str
+    """Shown to the user."""
+    config: TrainConfig
+    result_file: Path
+    """JSON file that is written when the run is finished."""
+    folder: Path | None = None
+    """Run folder with checkpoints; without one an interrupted run starts again."""
+
+    @property
+    def state(self) -> State:
+        """`done` with a result file, `begun` with a run folder that can be resumed."""
+        if self.result_file.is_file():
+            return "done"
+        begun = self.folder is not None and (self.folder / "config.yaml").is_file()
+        return "begun" if begun else "waiting"
+
+    @property
+    def total_steps(self) -> int:
+        """Environment steps of all seeds."""
+        return self.config.steps * self.config.seeds
+
+    def run_folder(self) -> RunFolder | None:
+        """The run folder, if one is kept."""
+        return None if self.folder is None else RunFolder(self.folder)
+
+    def to_values(self) -> dict[str, Any]:
+        """As JSON values, for another process."""
+        return {
+            "name": self.name,
+            "config": plain(self.config),
+            "result_file": str(self.result_file.absolute()),
+            "folder": self.folder and str(self.folder.absolute()),
+        }
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> "PlannedRun":
+        """The inverse of `to_values`."""
+        return cls(
+            values["name"],
+            build(TrainConfig, values["config"]),
+            Path(values["result_file"]),
+            Path(values["folder"]) if values["folder"] else None,
+        )
+
+
+def batches(runs: Iterable[PlannedRun], batched_runs: int) -> list[list[PlannedRun]]:
+    """Group the runs that are not done by equal `shape`, at most `batched_runs` to a group.
+
+    Resumed and new runs are kept apart, because they would not be evaluated at the same steps; runs
+    that were begun together are resumed together, which preserves rounding."""
+    groups: dict[tuple[bool, str], list[PlannedRun]] = {}
+    for run in runs:
+        state = run.state
+        if state != "done":
+            groups.setdefault((state == "waiting", shape(run.config)), []).append(run)
+    ordered = sorted(groups.items(), key=lambda item: item[0][0])
+    return [
+        group[k : k + batched_runs]
+        for _, group in ordered
+        for k in range(0, len(group), batched_runs)
+    ]

@@ -1,0 +1,61 @@
+"""The published form of a finished run: one JSON file with the curves of every seed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgmarl.config.methods import find_method
+from dgmarl.config.yaml import plain
+from dgmarl.files import write_atomic
+from dgmarl.runs.folder import code_version
+from dgmarl.runs.recorder import TrainResult
+
+PUBLISHED_METRICS = (
+    "graph_density",
+    "graph_ratio",
+    "graph_f1_oracle",
+    "graph_precision_oracle",
+    "graph_recall_oracle",
+    "graph_f1_interventional",
+    "entropy",
+    "value_loss",
+    "advantage_std",
+    "cross_weight",
+    "final_battle_won",
+)
+
+
+def published(result: TrainResult) -> dict[str, Any]:
+    """Configuration, code version, and per seed and evaluation the steps, the return and the
+    training metrics that tables and figures use."""
+    config = result.config
+    # Batched with graph credit, runs of local and global credit report the graph of self-loops.
+    without = ("graph_",) if not find_method(config.method).uses_graph else ()
+    metrics = {
+        name: _rounded(result.metrics[name], 3)
+        for name in PUBLISHED_METRICS
+        if name in result.metrics and not name.startswith(without)
+    }
+    return {
+        "config": plain(config),
+        "code": code_version(),
+        "device": result.timing["device"],
+        "jax": result.timing["jax"],
+        "seeds": list(range(config.seed, config.seed + config.seeds)),
+        "episodes_per_evaluation": config.evaluation.episodes,
+        "steps": result.steps.tolist(),
+        "return_mean": _rounded(result.returns.mean(axis=-1)),
+        "return_std": _rounded(result.returns.std(axis=-1)),
+        **metrics,
+    }
+
+
+def publish(result: TrainResult, path: Path) -> Path:
+    """Write the published form atomically."""
+    return write_atomic(path, json.dumps(published(result)) + "\n")
+
+
+def _rounded(values: np.ndarray, digits: int = 5) -> list[list[float]]:
+    return [[float(f"{value:.{digits}g}") for value in row] for row in values]

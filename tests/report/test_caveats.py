@@ -1,0 +1,54 @@
+"""A graph that carries no information is named on the pages, with what to try."""
+
+import json
+
+import pytest
+
+from dgmarl.report.caveats import caveats, graph_warnings
+from dgmarl.report.results import read_run
+from tests.report.fake_runs import write_run
+
+
+def result(path, graph: str = "learned", method: str = "ippo-dg", **metrics):
+    """A run whose metrics have these values at every evaluation."""
+    values = {"graph": graph} if method.endswith("-dg") else {}
+    folder = write_run(path / "run", method, **values)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.dumps({**row, **metrics}) + "\n" for row in rows]
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    return read_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("graph", "metrics", "words"),
+    [
+        ("interventional", {"graph_density": 0.0}, "is empty"),
+        ("oracle", {"graph_density": 0.0}, "is empty"),
+        ("learned", {"graph_density": 0.95}, "nearly complete"),
+        (
+            "learned",
+            {"graph_density": 0.5, "graph_predictor_entropy": 0.01, "graph_pair_entropy": 0.002},
+            "nearly deterministic",
+        ),
+    ],
+)
+def test_a_graph_that_says_nothing_is_named(tmp_path, graph, metrics, words):
+    found = result(tmp_path, graph, **metrics)
+    (warning,) = graph_warnings(found)
+    assert words in warning
+    assert "interventional:2" in warning
+    assert any(warning in note for note in caveats([found]))
+
+
+@pytest.mark.parametrize(
+    ("graph", "method", "metrics"),
+    [
+        ("learned", "ippo-dg", {"graph_density": 0.3, "graph_predictor_entropy": 1.5}),
+        ("self", "ippo-dg", {"graph_density": 0.0}),
+        ("complete", "ippo-dg", {"graph_density": 1.0}),
+        ("random:1.0", "ippo-dg", {"graph_density": 1.0}),
+        ("oracle", "ippo-local", {"graph_density": 0.0}),
+    ],
+)
+def test_other_graphs_are_not(tmp_path, graph, method, metrics):
+    assert graph_warnings(result(tmp_path, graph, method, **metrics)) == []

@@ -147,8 +147,7 @@ def test_steps_are_those_that_really_happened(short):
 
 def test_windows_and_separate_networks_run_too():
     options = {
-        "collect": "windows",
-        "window": 4,
+        "rollout_length": 4,
         "learner.network": "gru",
         "learner.critic": "central",
         "learner.share_parameters": False,
@@ -161,14 +160,14 @@ def test_windows_and_separate_networks_run_too():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("collect", ["episodes", "windows"])
+@pytest.mark.parametrize("rollout_length", [0, 5])
 @pytest.mark.parametrize("network", ["fc", "gru"])
 @pytest.mark.parametrize("critic", ["agent", "central", "central-heads"])
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("method", ["local", "global", "dg"])
-def test_every_combination_runs(collect, network, critic, share, method):
+def test_every_combination_runs(rollout_length, network, critic, share, method):
     options = {
-        "collect": collect,
+        "rollout_length": rollout_length,
         "learner.network": network,
         "learner.critic": critic,
         "learner.share_parameters": share,
@@ -188,7 +187,7 @@ def test_the_measure_is_the_raw_team_return_however_a_policy_is_trained():
         Trainer(resolve(GIFT, method, SMALL, steps=100))
         for method in ("ippo-local", "ippo-global", "ippo-dg")
     ]
-    assert all(trainer.config.learner.standardise_reward for trainer in trainers)
+    assert all(trainer.config.credit.reward_scaling == "scale" for trainer in trainers)
     params = trainers[0].learner.init(jax.random.key(0)).params
     played = [
         jax.jit(lambda key, trainer=trainer: trainer.evaluate(params, key, 40))(jax.random.key(1))

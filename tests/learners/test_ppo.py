@@ -9,39 +9,60 @@ import numpy as np
 import optax
 import pytest
 
+from dgmarl.config.parts import CreditConfig, GraphCreditConfig, PPOConfig, RewardScaling
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.varying import Varying
+from dgmarl.credit.base import Credit
 from dgmarl.credit.gae import gae
 from dgmarl.envs.base import EnvSpec, Observation
-from dgmarl.learners.ppo import PPO, PPOConfig, Samples
+from dgmarl.graphs.sources import Graphs
+from dgmarl.learners.ppo import PPO, Minibatch
 from dgmarl.rollout import Batch, collect, reset_envs
-from tests.tiny import Gift
+from dgmarl.training import Trainer
+from tests.tiny import Gift, Unplayed
 
 T, B, N, A = 6, 3, 2, 3
 SPEC = EnvSpec("by hand", n_agents=N, n_actions=A, obs_size=4, state_size=5, horizon=T)
 GAMMA, LAMBDA = 0.9, 0.8
 
 
+class Made:
+    """A learner and a credit rule as a run has them, each function compiled once."""
+
+    def __init__(self, credit: str, learner: PPOConfig, rule: CreditConfig):
+        config = TrainConfig("by hand", method=METHODS[credit], learner=learner, credit=rule)
+        trainer = Trainer(config, Unplayed(SPEC))
+        assert isinstance(trainer.learner, PPO)
+        self.ppo, self.rule = trainer.learner, trainer.rule
+        self.state = jax.jit(self.ppo.init)(jax.random.key(0))
+        self.credit_state = self.rule.init(jax.random.key(0), trainer.env)
+        self.credit, self.samples = jax.jit(self._credit), jax.jit(self._samples)
+        self.learn = jax.jit(self._learn)
+
+    def _credit(self, batch, graph=None) -> Credit:
+        graphs = None if graph is None else Graphs(graph)
+        values = self.ppo.values(self.state, batch)
+        return self.rule.assign(self.credit_state, batch, values, graphs)
+
+    def _samples(self, batch, graph=None) -> Minibatch:
+        return self.ppo.full_batch(batch, self._credit(batch, graph))
+
+    def _learn(self, batch, graph=None, active=True):
+        """Both states after one iteration, and metrics."""
+        credit, key = self._credit(batch, graph), jax.random.key(1)
+        state, metrics = self.ppo.update(self.state, batch, credit, key, jnp.asarray(active))
+        return (state, self.rule.update(self.credit_state, batch, key)[0]), metrics
+
+
+METHODS = {"local": "ippo-local", "global": "ippo-global", "graph": "ippo-dg"}
+
+
 @cache
-def learner(**options) -> PPO:
-    return PPO(
-        PPOConfig(**{"credit": "local", "hidden": 8, "gamma": GAMMA, "lambda_": LAMBDA, **options}),
-        SPEC,
+def made(credit: str = "local", scaling: RewardScaling = "none", **options) -> Made:
+    learner = PPOConfig(**{"hidden": 8, "gamma": GAMMA, "lambda_": LAMBDA, **options})
+    return Made(
+        credit, learner, (GraphCreditConfig if credit == "graph" else CreditConfig)(scaling)
     )
-
-
-@cache
-def jitted(ppo: PPO):
-    """State at the start, and samples and learn, each compiled once."""
-
-    @jax.jit
-    def samples(state, batch, graph=None):
-        return ppo.samples(
-            state.params["critic"],
-            batch,
-            ppo.standardised_reward(state.statistics, batch)[0],
-            graph,
-        )
-
-    return jax.jit(ppo.init)(jax.random.key(0)), samples, jax.jit(ppo.learn)
 
 
 def random_views(rng, *shape: int) -> Observation:
@@ -102,12 +123,11 @@ def window(rng, ending: str) -> Batch:
 
 def test_advantages_and_targets_are_those_of_the_specification_in_its_own_notation():
     batch, m = padded_episodes(np.random.default_rng(0))
-    ppo = learner()
-    state, samples, _ = jitted(ppo)
-    found = samples(state, batch)
+    run = made()
+    found = run.samples(batch)
     value = np.concatenate(
         [
-            ppo.value(state.params["critic"], observation)[part]
+            run.ppo.value(run.state.params["critic"], observation)[part]
             for observation, part in (
                 (batch.observation, slice(None)),
                 (batch.next_observation, slice(-1, None)),
@@ -128,19 +148,18 @@ def test_advantages_and_targets_are_those_of_the_specification_in_its_own_notati
 
 def test_nothing_is_bootstrapped_through_a_terminal():
     batch = window(np.random.default_rng(0), "terminated")
-    state, samples, _ = jitted(learner())
-    before = samples(state, batch).advantage
+    run = made()
+    before = run.samples(batch).advantage
     batch.next_observation.agents_view[2] += 3.0
-    np.testing.assert_array_equal(samples(state, batch).advantage, before)
+    np.testing.assert_array_equal(run.samples(batch).advantage, before)
 
 
 def test_a_time_out_is_bootstrapped_from_the_view_before_the_reset():
     batch = window(np.random.default_rng(0), "truncated")
-    ppo = learner()
-    state, samples, _ = jitted(ppo)
-    found = np.asarray(samples(state, batch).advantage)
+    run = made()
+    found = np.asarray(run.samples(batch).advantage)
     value, following = (
-        np.asarray(ppo.value(state.params["critic"], observation))
+        np.asarray(run.ppo.value(run.state.params["critic"], observation))
         for observation in (batch.observation, batch.next_observation)
     )
     np.testing.assert_allclose(
@@ -153,24 +172,29 @@ def test_a_time_out_is_bootstrapped_from_the_view_before_the_reset():
 def test_the_next_episode_of_a_window_does_not_reach_back(ending, credit):
     batch = window(np.random.default_rng(0), ending)
     graph = np.ones((T, B, N, N), bool) if credit == "graph" else None
-    state, samples, _ = jitted(learner(credit=credit))
-    before = np.asarray(samples(state, batch, graph).advantage)
+    run = made(credit)
+    before = np.asarray(run.samples(batch, graph).advantage)
     batch.reward[3:] += 10.0
     batch.observation.agents_view[3:] += 3.0
-    after = np.asarray(samples(state, batch, graph).advantage)
+    after = np.asarray(run.samples(batch, graph).advantage)
     np.testing.assert_array_equal(after[:3], before[:3])
     assert not np.allclose(after[3:], before[3:])
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"network": "gru"}, {"normalise_advantage": True, "standardise_reward": True}]
+    "options",
+    [
+        {},
+        {"network": "gru"},
+        {"normalise_advantage": True, "scaling": "standardise"},
+        {"normalise_advantage": True, "scaling": "scale"},
+    ],
 )
 def test_what_stands_after_the_end_of_an_episode_changes_nothing(options):
     batch, _ = padded_episodes(np.random.default_rng(0))
-    ppo = learner(**options)
-    batch = batch._replace(hidden_state=np.asarray(ppo.policy.init_hidden_state(B)))
-    state, _, learn = jitted(ppo)
-    before, metrics = learn(state, batch, None, jax.random.key(1))
+    run = made(**options)
+    batch = batch._replace(hidden_state=np.asarray(run.ppo.init_hidden_state(B)))
+    before, metrics = run.learn(batch)
     padding = ~batch.valid
     for array in (
         batch.observation.agents_view,
@@ -181,7 +205,7 @@ def test_what_stands_after_the_end_of_an_episode_changes_nothing(options):
         array[padding] += 1.5
     batch.next_observation.agents_view[padding] -= 2.0
     batch.action[padding] = 0
-    after, metrics_after = learn(state, batch, None, jax.random.key(1))
+    after, metrics_after = run.learn(batch)
     for new, old in zip(
         jax.tree.leaves((after, metrics_after)), jax.tree.leaves((before, metrics)), strict=True
     ):
@@ -193,9 +217,8 @@ def test_dead_agents_are_left_out_of_the_losses_if_asked(mask_dead):
     batch, _ = padded_episodes(np.random.default_rng(0))
     batch.observation.alive[2:, 1, 0] = False
     dead = batch.valid[..., None] & ~batch.observation.alive
-    ppo = learner(mask_dead=mask_dead)
-    state, samples, _ = jitted(ppo)
-    found = samples(state, batch)
+    run = made(mask_dead=mask_dead)
+    ppo, state, found = run.ppo, run.state, run.samples(batch)
     assert np.asarray(found.mask)[dead].any() != mask_dead
     gradient = jax.grad(ppo.loss, has_aux=True)(state.params, batch.hidden_state, found)[0]
     other = found._replace(advantage=found.advantage + 7.0 * dead, target=found.target - 7.0 * dead)
@@ -209,9 +232,9 @@ def test_dead_agents_are_left_out_of_the_losses_if_asked(mask_dead):
 
 def test_a_complete_graph_has_the_gradient_of_everybodys_advantage_summed():
     batch, _ = padded_episodes(np.random.default_rng(0))
-    ppo = learner(credit="graph", weighted=False)
-    state, samples, _ = jitted(ppo)
-    found = samples(state, batch, np.ones((T, B, N, N), bool))
+    run = made("graph")
+    ppo, state = run.ppo, run.state
+    found = run.samples(batch, np.ones((T, B, N, N), bool))
     value, following = (
         ppo.value(state.params["critic"], observation)
         for observation in (batch.observation, batch.next_observation)
@@ -228,51 +251,36 @@ def test_a_complete_graph_has_the_gradient_of_everybodys_advantage_summed():
     np.testing.assert_allclose(found.target, own + value, atol=1e-5)
 
 
-def test_edges_of_less_strength_lie_between_no_edges_and_whole_ones():
+def test_soft_edges_lie_between_no_edges_and_whole_ones():
     batch, _ = padded_episodes(np.random.default_rng(3))
-    graph = np.ones((T, B, N, N), bool)
-
-    def advantage(**options):
-        state, samples, _ = jitted(learner(credit="graph", weighted=False, **options))
-        return np.asarray(samples(state, batch, graph).advantage)
-
-    none, half, nearly, whole = (
-        advantage(edge_strength=strength) for strength in (0.0, 0.5, 1 - 1e-6, 1.0)
+    graph, run = np.ones((T, B, N, N), np.float32), made("graph")
+    none, half, nearly = (
+        np.asarray(run.samples(batch, strength * graph).advantage)
+        for strength in (0.0, 0.5, 1 - 1e-6)
     )
-    state, samples, _ = jitted(learner())
-    np.testing.assert_allclose(none, samples(state, batch).advantage, atol=1e-5)
+    whole = np.asarray(run.samples(batch, graph > 0).advantage)
+    np.testing.assert_allclose(none, made().samples(batch).advantage, atol=1e-5)
     np.testing.assert_allclose(nearly, whole, atol=1e-4)
     # Everybody meets everybody at once, so every path's strongest part is one edge.
     np.testing.assert_allclose(half, (none + whole) / 2, atol=1e-5)
 
 
-def test_others_rewards_fade_with_the_steps_that_pass_and_ones_own_do_not():
+def test_credit_comes_in_two_parts_ones_own_and_that_of_others():
     batch, _ = padded_episodes(np.random.default_rng(4))
-    graph = np.ones((T, B, N, N), bool)
-
-    def parts(**options):
-        state, samples, _ = jitted(learner(credit="graph", weighted=False, **options))
-        return np.moveaxis(np.asarray(samples(state, batch, graph).parts), -2, 0)
-
-    own, cross = parts()
-    faded_own, faded = parts(fade=0.5)
-    np.testing.assert_allclose(faded_own, own, atol=1e-6)
-    # Everybody meets everybody at once: what the other adds is its GAE, with less of lambda where
-    # it fades.
-    shorter = parts(lambda_=LAMBDA / 2)[0]
-    np.testing.assert_allclose(cross, own[..., ::-1], atol=1e-5)
-    np.testing.assert_allclose(faded, shorter[..., ::-1], atol=1e-5)
+    found = made("graph").credit(batch, np.ones((T, B, N, N), bool))
+    np.testing.assert_allclose(found.own, made().credit(batch).advantage, atol=1e-6)
+    # Everybody meets everybody at once: what the other adds is its GAE.
+    np.testing.assert_allclose(found.cross, np.asarray(found.own)[..., ::-1], atol=1e-5)
+    np.testing.assert_allclose(found.advantage, found.own + found.cross, atol=1e-5)
 
 
 def test_global_credit_pays_the_sum_to_everybody():
     batch, _ = padded_episodes(np.random.default_rng(0))
-    state, samples, _ = jitted(learner(credit="global"))
     shared = batch._replace(
         reward=np.broadcast_to(batch.reward.sum(axis=-1, keepdims=True), batch.reward.shape).copy()
     )
-    local_state, local_samples, _ = jitted(learner())
     np.testing.assert_allclose(
-        samples(state, batch).advantage, local_samples(local_state, shared).advantage, atol=1e-5
+        made("global").samples(batch).advantage, made().samples(shared).advantage, atol=1e-5
     )
 
 
@@ -283,8 +291,9 @@ def test_rewards_are_standardised_per_agent_of_the_sum_or_over_all(credit):
         reward=batch.reward * np.float32([1.0, 10.0]) + np.float32([0.0, 5.0]),
         valid=np.ones((T, B), bool),
     )
-    ppo = learner(credit=credit, standardise_reward=True)
-    reward, statistics = ppo.standardised_reward(ppo.init(jax.random.key(0)).statistics, batch)
+    run = made(credit, "standardise")
+    graph = np.ones((T, B, N, N), bool) if credit == "graph" else None
+    reward, statistics = run.credit(batch, graph).reward, run.learn(batch, graph)[0][1]
     seen = batch.reward.sum(axis=-1) if credit == "global" else batch.reward
     axes = (0, 1) if credit == "local" else None
     expected = (seen - seen.mean(axis=axes)) / seen.std(axis=axes)
@@ -297,21 +306,22 @@ def test_rewards_are_standardised_per_agent_of_the_sum_or_over_all(credit):
 
 def test_advantages_are_normalised_over_all_that_counts_with_one_degree_of_freedom_less():
     batch, _ = padded_episodes(np.random.default_rng(0))
-    state, samples, _ = jitted(learner(normalise_advantage=True))
-    plain = np.asarray(jitted(learner())[1](state, batch).advantage)
+    plain = np.asarray(made().samples(batch).advantage)
     counted = np.broadcast_to(batch.valid[..., None], plain.shape)
     expected = (plain - plain[counted].mean()) / (plain[counted].std(ddof=1) + 1e-8)
     np.testing.assert_allclose(
-        np.asarray(samples(state, batch).advantage)[counted], expected[counted], atol=1e-5
+        np.asarray(made(normalise_advantage=True).samples(batch).advantage)[counted],
+        expected[counted],
+        atol=1e-5,
     )
 
 
 def test_minibatches_deal_out_every_environment_once_per_epoch():
     epochs, parts, n_envs = 3, 2, 4
-    ppo = learner(epochs=epochs, minibatches=parts, network="gru")
+    ppo = made(epochs=epochs, minibatches=parts, network="gru").ppo
     mark = jnp.broadcast_to(jnp.arange(n_envs)[:, None], (T, n_envs, N))
     observations = jax.tree.map(jnp.asarray, random_views(np.random.default_rng(0), T, n_envs))
-    samples = Samples(observations, mark, mark, mark[..., 0], mark, mark, mark >= 0, mark)
+    samples = Minibatch(observations, mark, mark, mark[..., 0], mark, mark, mark >= 0)
     hidden_state, dealt = ppo._minibatches(
         jax.random.key(0), jnp.broadcast_to(mark[0][..., None], (n_envs, N, 8)), samples
     )
@@ -324,23 +334,23 @@ def test_minibatches_deal_out_every_environment_once_per_epoch():
 
 def test_one_iteration_is_four_full_batch_steps_of_adam():
     batch, _ = padded_episodes(np.random.default_rng(0))
-    state, samples, learn = jitted(learner())
-    after, _ = learn(state, batch, None, jax.random.key(0))
-    ppo, found = learner(), samples(state, batch)
+    run = made()
+    ppo, state, found = run.ppo, run.state, run.samples(batch)
+    (after, _), _ = run.learn(batch)
     for name in ("actor", "critic"):
         optimiser = optax.chain(
             optax.clip_by_global_norm(10.0), optax.adam(5e-4, b1=0.9, b2=0.999, eps=1e-8)
         )
         params = dict(state.params)
-        moments = optimiser.init(params[name])
+        opt_state = optimiser.init(params[name])
         for _ in range(4):
             gradient = jax.grad(
                 lambda part, name=name, params=params: ppo.loss(
                     {**params, name: part}, batch.hidden_state, found
                 )[0]
             )(params[name])
-            change, moments = optimiser.update(gradient, moments)
-            params[name] = optax.apply_updates(params[name], change)
+            updates, opt_state = optimiser.update(gradient, opt_state)
+            params[name] = optax.apply_updates(params[name], updates)
         for new, expected in zip(
             *map(jax.tree.leaves, (after.params[name], params[name])), strict=True
         ):
@@ -349,8 +359,7 @@ def test_one_iteration_is_four_full_batch_steps_of_adam():
 
 @pytest.mark.parametrize("greedy", [True, False])
 def test_unavailable_actions_are_never_taken(greedy):
-    ppo, n_envs = learner(), 2000
-    state, _, _ = jitted(ppo)
+    ppo, state, n_envs = made().ppo, made().state, 2000
     observation = random_views(np.random.default_rng(0), n_envs)
     observation.action_mask[:, 0, 1] = observation.action_mask[:, 1, :2] = False
     act = jax.jit(ppo.act, static_argnames="greedy")
@@ -370,7 +379,13 @@ def test_unavailable_actions_are_never_taken(greedy):
 @pytest.mark.parametrize(("network", "reset"), [("fc", False), ("gru", False), ("gru", True)])
 def test_the_learner_finds_the_log_probabilities_that_were_recorded_in_play(network, reset):
     env = Gift(horizon=4, stop=0.3)
-    ppo = PPO(PPOConfig(credit="local", hidden=8, network=network), env.spec)
+    config = TrainConfig(
+        "gift",
+        method="ippo-local",
+        learner=PPOConfig(hidden=8, network=network),
+        credit=CreditConfig(),
+    )
+    ppo = PPO(config, env, Varying.of(config))
 
     @jax.jit
     def rollout_state(key):
@@ -411,12 +426,20 @@ def test_the_learner_finds_the_log_probabilities_that_were_recorded_in_play(netw
 
 def test_values_in_one_pass_are_those_of_views_and_successors():
     batch, _ = padded_episodes(np.random.default_rng(0))
-    ppo = learner()
-    critic = ppo.init(jax.random.key(0)).params["critic"]
+    run = made()
     last = jax.tree.map(lambda leaf: leaf[-1], batch.next_observation)
     separate, together = (
-        ppo.values(critic, batch),
-        ppo.values(critic, batch._replace(last_observation=last)),
+        run.ppo.values(run.state, batch),
+        run.ppo.values(run.state, batch._replace(last_observation=last)),
     )
     for apart, joint in zip(separate, together, strict=True):
         np.testing.assert_allclose(apart, joint, rtol=1e-5)
+
+
+def test_a_seed_that_has_had_its_steps_learns_nothing():
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    run = made()
+    ((frozen, _), _), ((learned, _), _) = (run.learn(batch, None, on) for on in (False, True))
+    jax.tree.map(np.testing.assert_array_equal, frozen, run.state)
+    for new, old in zip(*map(jax.tree.leaves, (learned.params, run.state.params)), strict=True):
+        assert not np.array_equal(new, old)

@@ -10,25 +10,37 @@ import numpy as np
 import pytest
 
 from dgmarl import api
-from dgmarl.envs.base import EnvSpec, Observation
-from dgmarl.learners.q_learning import QConfig, QLearner
+from dgmarl.config.methods import METHODS
+from dgmarl.config.parts import CreditConfig, QConfig, RewardScaling
+from dgmarl.config.schema import TrainConfig
+from dgmarl.config.varying import Varying
+from dgmarl.credit.base import Credit
+from dgmarl.envs.base import Environment, EnvSpec, Observation
+from dgmarl.learners.q_learning import QLearner
 from dgmarl.learners.replay import Episodes, add, sample
 from dgmarl.rollout import collect, reset_envs
-from tests.tiny import Gift
+from tests.tiny import Gift, Unplayed
 
 T, B, N, A, D = 6, 3, 2, 3, 5
 SPEC = EnvSpec("by hand", n_agents=N, n_actions=A, obs_size=4, state_size=D, horizon=T)
 GAMMA = 0.9
-MIXED = {"mixer": "qmix", "credit": "global", "mixer_embedding": 4, "mixer_hidden": 4}
+MIXED = {"mixer": "qmix", "mixer_embedding": 4, "mixer_hidden": 4}
+
+
+def made(
+    env: Environment, n_envs: int, own: QConfig, scaling: RewardScaling = "standardise"
+) -> QLearner:
+    """The learner as a run has it."""
+    names = (name for name, one in METHODS.items() if one.allowed.get("mixer") == (own.mixer,))
+    rule = CreditConfig(scaling)
+    config = TrainConfig("by hand", method=next(names), n_envs=n_envs, learner=own, credit=rule)
+    return QLearner(config, env, Varying.of(config))
 
 
 @cache
-def learner(n_envs: int = 4, **options) -> QLearner:
-    return QLearner(
-        QConfig(**{"hidden": 8, "gamma": GAMMA, "batch_size": B, "buffer_size": 8, **options}),
-        SPEC,
-        n_envs,
-    )
+def learner(scaling: RewardScaling = "standardise", **options) -> QLearner:
+    own = QConfig(**{"hidden": 8, "gamma": GAMMA, "batch_size": B, "buffer_size": 8, **options})
+    return made(Unplayed(SPEC), 4, own, scaling)
 
 
 @cache
@@ -123,7 +135,7 @@ def test_the_online_network_chooses_and_the_target_network_values():
     """The loss of IQL, entry by entry."""
     q, played = learner(), episodes()
     params, target = (jax.jit(q.init)(jax.random.key(k)).params for k in (0, 1))
-    values, old = (np.asarray(q.values(p, played)) for p in (params, target))
+    values, old = (np.asarray(q.action_values(p, played)) for p in (params, target))
     chosen = np.where(played.action_mask, values, -np.inf).argmax(axis=-1)
     following = np.take_along_axis(old, chosen[..., None], axis=-1)[..., 0]
     assert (chosen != np.where(played.action_mask, old, -np.inf).argmax(axis=-1)).any()
@@ -142,11 +154,11 @@ def test_the_online_network_chooses_and_the_target_network_values():
 
 @pytest.mark.parametrize(
     "options",
-    [{"network": "gru", "last_action": True}, {**MIXED, "lambda_": 0.6}, {"credit": "global"}],
+    [{"network": "gru", "last_action": True}, {**MIXED, "lambda_": 0.6}, {"mixer": "vdn"}],
 )
 def test_what_stands_after_the_end_of_an_episode_changes_nothing(options):
     q = learner(**options)
-    played = episodes(n_rewards=1 if options.get("credit") == "global" else N)
+    played = episodes(n_rewards=1 if "mixer" in options else N)
     state, update = jitted(q)
     before = update(state, played, 3)
     after_end = np.arange(T + 1)[:, None] > played.length  # views after the final one
@@ -169,32 +181,46 @@ def test_what_stands_after_the_end_of_an_episode_changes_nothing(options):
 
 
 @pytest.mark.parametrize("padding", [True, False])
-@pytest.mark.parametrize("credit", ["local", "global"])
-def test_rewards_are_standardised_with_padding_up_to_the_longest_episode_or_without(
-    padding, credit
-):
-    q = learner(credit=credit, standardise_padding=padding)
-    played = episodes(n_rewards=N if credit == "local" else 1)
+@pytest.mark.parametrize("mixer", ["none", "vdn"])
+def test_rewards_are_standardised_with_padding_up_to_the_longest_episode_or_without(padding, mixer):
+    q = learner(mixer=mixer, standardise_padding=padding)
+    played = episodes(n_rewards=N if mixer == "none" else 1)
     played = played._replace(length=np.array([3, 5, 4]), reward=5 + played.reward)
     steps = np.arange(T)[:, None]
     played.reward[np.broadcast_to(steps >= played.length, (T, B))] = 0
     counted = np.broadcast_to(steps < 5, (T, B)) if padding else steps < played.length
     seen = played.reward[counted]
     expected = (played.reward - seen.mean(axis=0)) / seen.std(axis=0)
-    reward, statistics = q.standardised_reward(jitted(q)[0].statistics, alone(played))
-    assert statistics.mean.shape == ((N,) if credit == "local" else ())
+    reward, statistics = q.scaled_reward(jitted(q)[0].statistics, alone(played))
+    assert statistics.mean.shape == ((N,) if mixer == "none" else ())
     np.testing.assert_allclose(reward[0], expected, rtol=2e-3, atol=2e-3)
     assert float(statistics.seen) == pytest.approx(counted.sum(), abs=0.01)
 
 
-def test_each_batch_is_standardised_with_those_before_it():
-    q, played = learner(), episodes()
+@pytest.mark.parametrize("mixer", ["none", "vdn"])
+def test_scaled_rewards_have_one_statistic_and_are_not_shifted(mixer):
+    q, played = learner("scale", mixer=mixer), episodes(n_rewards=N if mixer == "none" else 1)
+    reward, statistics = q.scaled_reward(jitted(q)[0].statistics, alone(played))
+    counted = np.arange(T)[:, None] < played.length
+    expected = played.reward / np.sqrt((played.reward[counted] ** 2).mean())
+    assert statistics.mean.shape == ()
+    np.testing.assert_allclose(reward[0], expected, rtol=2e-3)
+    unscaled, same_statistics = learner("none", mixer=mixer).scaled_reward(
+        jitted(q)[0].statistics, alone(played)
+    )
+    np.testing.assert_array_equal(unscaled[0], played.reward)
+    assert same(same_statistics, jitted(q)[0].statistics)
+
+
+@pytest.mark.parametrize("scaling", ["standardise", "scale"])
+def test_each_batch_is_scaled_with_those_before_it(scaling):
+    q, played = learner(scaling), episodes()
     second = played._replace(reward=3 * played.reward, length=np.array([2, 4, 1]))
     both = jax.tree.map(lambda *pair: jnp.stack(pair), played, second)
-    found, after = q.standardised_reward(jitted(q)[0].statistics, both)
+    found, after = q.scaled_reward(jitted(q)[0].statistics, both)
     statistics = jitted(q)[0].statistics
     for batch, reward in zip((played, second), found, strict=True):
-        expected, statistics = q.standardised_reward(statistics, alone(batch))
+        expected, statistics = q.scaled_reward(statistics, alone(batch))
         np.testing.assert_allclose(reward, expected[0], rtol=1e-5)
     assert same(after, statistics)
 
@@ -204,9 +230,10 @@ def test_a_state_that_is_the_observations_need_not_be_kept():
     config = QConfig(**MIXED, hidden=8, batch_size=B, buffer_size=8)
     played, found = episodes(n_rewards=1), []
     for state_is_obs, state in ((False, played.agents_view.reshape(T + 1, B, 4 * N)), (True, None)):
-        q = QLearner(config, replace(spec, state_is_obs=state_is_obs), 4)
-        assert (q.start_replay().episodes.state is None) == state_is_obs
-        params = jax.jit(q.init)(jax.random.key(0)).params
+        q = made(Unplayed(replace(spec, state_is_obs=state_is_obs)), 4, config)
+        start = jax.jit(q.init)(jax.random.key(0))
+        assert (start.replay.episodes.state is None) == state_is_obs
+        params = start.params
         found.append(
             jax.jit(q.loss)((params, params), played._replace(state=state), played.reward)[0]
         )
@@ -221,7 +248,7 @@ def same(left, right) -> bool:
 
 @pytest.mark.parametrize(("unit", "copies"), [("updates", [3, 6]), ("episodes", [2, 4, 6])])
 def test_a_hard_target_is_copied_every_so_many_gradient_steps_or_episodes(unit, copies):
-    q = learner(target_update=3, target_unit=unit)
+    q = learner(target_update_interval=3, target_update_unit=unit)
     state, update = jitted(q)
     found = []
     for k in range(1, 8):
@@ -235,7 +262,7 @@ def test_a_hard_target_is_copied_every_so_many_gradient_steps_or_episodes(unit, 
 
 
 def test_a_soft_target_moves_by_its_share_at_every_step():
-    q = learner(target_update=0.1)
+    q = learner(tau=0.1)
     state, update = jitted(q)
     after, _ = update(state, episodes(), 3)
     expected = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, state.target, after.params)
@@ -289,19 +316,19 @@ def test_the_learner_finds_the_values_by_which_was_played(options):
     """Greedy play, kept and sampled: the actions taken are the best ones of the values computed in
     one pass."""
     env = Gift(horizon=4, stop=0.3)
-    q = QLearner(QConfig(hidden=8, batch_size=B, buffer_size=B, **options), env.spec, B)
+    q = made(env, B, QConfig(hidden=8, batch_size=B, buffer_size=B, **options))
 
     @jax.jit
     def rollout_state(key):
         init_key, start_key, play_key = jax.random.split(key, 3)
-        params = q.init(init_key).params
+        fresh = q.init(init_key)
+        params = fresh.params
         act = lambda *inputs: q.act(params, *inputs, greedy=True)  # noqa: E731
         start = reset_envs(env, start_key, q.init_hidden_state(B), B)
         batch = collect(env, act, start, play_key, 4, frozenset(), reset=False)[1]
-        kept = jax.tree.map(
-            lambda leaf: leaf[0], sample(add(q.start_replay(), batch, jnp.bool_(True)), key, 1, B)
-        )
-        return kept, q.values(params, kept)
+        ring = add(fresh.replay, batch, batch.reward, jnp.bool_(True))
+        kept = jax.tree.map(lambda leaf: leaf[0], sample(ring, key, 1, B))
+        return kept, q.action_values(params, kept)
 
     kept, values = rollout_state(jax.random.key(2))
     counted = np.arange(4)[:, None] < np.asarray(kept.length)
@@ -331,38 +358,40 @@ def test_there_are_as_many_gradient_steps_as_episodes_but_none_before_there_are_
     env = Gift(horizon=4)
     config = QConfig(hidden=4, batch_size=6, buffer_size=20)
     for per_update, expected in ((1, [0, 4, 8]), (2, [0, 2, 4])):
-        q = QLearner(QConfig(**{**vars(config), "episodes_per_update": per_update}), env.spec, 4)
+        q = made(env, 4, replace(config, episodes_per_update=per_update))
 
         @jax.jit
-        def iterate(state, replay, key, q=q):
+        def iterate(state, key, active, q=q):
             start = reset_envs(env, key, q.init_hidden_state(4), 4)
             batch = collect(
                 env, q.behaviour(state, jnp.int32(0)), start, key, 4, frozenset(), reset=False
             )[1]
-            replay = add(replay, batch, jnp.bool_(True))
-            return *q.learn(state, replay, None, key), replay
+            return q.update(state, batch, Credit(batch.reward), key, active)
 
         first = state = jax.jit(q.init)(jax.random.key(0))
-        replay, found = q.start_replay(), []
+        found = []
         for k in range(3):
-            state, metrics, replay = iterate(state, replay, jax.random.key(k))
+            state, metrics = iterate(state, jax.random.key(k), True)
             found.append(int(state.updates))
             assert same(state.params, first.params) == (k == 0)
             assert np.isfinite(list(metrics.values())).all()
         assert found == expected
+        # A seed that has had its steps neither learns nor keeps what it plays.
+        frozen, _ = iterate(state, jax.random.key(3), False)
+        jax.tree.map(np.testing.assert_array_equal, frozen, state)
 
 
 GAMES = {
     "n_envs": 32,
     "learner.episodes_per_update": 32,
     "learner.epsilon_end": 1.0,
-    "learner.standardise_reward": False,
+    "credit.reward_scaling": "none",
     "learner.learning_rate": 2e-3,
     "learner.hidden": 32,
     "learner.mixer_heads": 10,
     "learner.batch_size": 128,
     "learner.buffer_size": 512,
-    "learner.target_update": 50,
+    "learner.target_update_interval": 50,
     "evaluation.episodes": 1,
     "evaluation.interval": 64_000,
 }

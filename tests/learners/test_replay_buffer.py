@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dgmarl.envs.base import EnvSpec, Observation
-from dgmarl.learners.replay import add, empty_replay, sample
+from dgmarl.learners.replay import Replay, add, empty_replay, sample
 from dgmarl.rollout import Batch
 
 T, N, A = 4, 2, 3
@@ -47,9 +47,14 @@ def batch(rng, n_episodes: int, mark: float = 0.0) -> Batch:
     )
 
 
+def kept(ring: Replay, played: Batch, where=True) -> Replay:
+    """The ring with what was played, and with each agent's own reward."""
+    return add(ring, played, played.reward, where=jnp.asarray(where))
+
+
 def test_what_is_sampled_is_what_was_played():
     played = batch(np.random.default_rng(0), 3)
-    ring = add(empty_replay(SPEC, 3, N, True, "float32"), played, where=jnp.bool_(True))
+    ring = kept(empty_replay(SPEC, 3, N, True, "float32"), played)
     found = jax.tree.map(lambda leaf: leaf[0], sample(ring, jax.random.key(0), 1, 3))
     order = np.asarray(found.reward[0, :, 0]).astype(int)
     assert sorted(order) == [0, 1, 2]
@@ -69,15 +74,16 @@ def test_only_what_is_needed_is_kept_and_compactly():
     assert ring.episodes.agents_view.dtype == jnp.float16
     assert ring.episodes.action.dtype == jnp.int8
     played = batch(np.random.default_rng(0), 2)
-    ring = add(ring, played, where=jnp.bool_(True))
-    np.testing.assert_allclose(ring.episodes.reward[:2, :, 0], played.reward.sum(axis=-1).T)
+    team = played.reward.sum(axis=-1, keepdims=True)
+    ring = add(ring, played, team, where=jnp.bool_(True))
+    np.testing.assert_allclose(ring.episodes.reward[:2], np.swapaxes(team, 0, 1))
 
 
 def test_the_oldest_episodes_are_overwritten_first():
     rng = np.random.default_rng(0)
     ring = empty_replay(SPEC, 5, N, False, "float32")
     for k in range(4):
-        ring = add(ring, batch(rng, 3, mark=10 * k), where=jnp.bool_(True))
+        ring = kept(ring, batch(rng, 3, mark=10 * k))
     # Twelve were added to five slots: the last five are there.
     assert sorted(np.asarray(ring.episodes.reward[:, 0, 0])) == [21, 22, 30, 31, 32]
     assert ring.added == 12
@@ -85,9 +91,9 @@ def test_the_oldest_episodes_are_overwritten_first():
 
 def test_a_seed_that_stands_still_adds_nothing():
     rng = np.random.default_rng(0)
-    before = add(empty_replay(SPEC, 5, N, True, "float32"), batch(rng, 3), where=jnp.bool_(True))
+    before = kept(empty_replay(SPEC, 5, N, True, "float32"), batch(rng, 3))
     new = batch(rng, 3, mark=10)
-    both = jax.vmap(lambda where: add(before, new, where))(jnp.array([False, True]))
+    both = jax.vmap(lambda where: kept(before, new, where))(jnp.array([False, True]))
     for unchanged, changed, old in zip(*map(jax.tree.leaves, (both, both, before)), strict=True):
         np.testing.assert_array_equal(unchanged[0], old)
         assert not np.array_equal(changed[1], old)
@@ -97,22 +103,18 @@ def test_a_seed_that_stands_still_adds_nothing():
 def test_batches_hold_different_episodes_and_every_one_as_often(added):
     ring = empty_replay(SPEC, 6, N, False, "float32")
     for k in range(added):
-        ring = add(ring, batch(np.random.default_rng(k), 1, mark=k), where=jnp.bool_(True))
+        ring = kept(ring, batch(np.random.default_rng(k), 1, mark=k))
     drawn = np.asarray(sample(ring, jax.random.key(0), 2000, 3).reward[:, 0, :, 0])
     assert all(len(set(row)) == 3 for row in drawn)
-    kept = range(max(0, added - 6), added)
-    share = [(drawn == k).sum() / 2000 for k in kept]
+    last = range(max(0, added - 6), added)
+    share = [(drawn == k).sum() / 2000 for k in last]
     assert sum(share) == pytest.approx(3)
-    np.testing.assert_allclose(share, 3 / len(kept), atol=0.05)
+    np.testing.assert_allclose(share, 3 / len(last), atol=0.05)
 
 
 def test_batches_that_are_no_whole_episodes_or_too_many_are_refused():
     played = batch(np.random.default_rng(0), 3)
     with pytest.raises(ValueError, match="whole episodes"):
-        add(
-            empty_replay(SPEC, 5, N, True, "float32"),
-            played._replace(last_observation=None),
-            where=jnp.bool_(True),
-        )
+        kept(empty_replay(SPEC, 5, N, True, "float32"), played._replace(last_observation=None))
     with pytest.raises(ValueError, match="ring of 2"):
-        add(empty_replay(SPEC, 2, N, True, "float32"), played, where=jnp.bool_(True))
+        kept(empty_replay(SPEC, 2, N, True, "float32"), played)

@@ -166,7 +166,11 @@ def test_functions_are_short():
 
 
 def _length(node: ast.FunctionDef) -> int:
-    return (node.end_lineno or node.lineno) - node.lineno + 1
+    """Lines of code: a public function's docstring may be as long as its contract needs."""
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    has_docstring = ast.get_docstring(node) is not None
+    return lines - ((first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0)
 
 
 def test_only_the_table_of_methods_tells_methods_apart():

@@ -90,6 +90,83 @@ def reset_envs(
     return RolloutState(state, observation, hidden_state, jnp.ones(n_envs, bool))
 
 
+class _Step(NamedTuple):
+    """What `collect` keeps of one step."""
+
+    before: RolloutState
+    """Before the step; environment states only where they are needed."""
+    next_observation: Observation | None
+    """None without resets: it is the observation of the next step."""
+    action: Int[Array, "B N"]
+    log_prob: Float[Array, "B N"]
+    reward: Float[Array, "B N"]
+    terminated: Bool[Array, "B"]
+    truncated: Bool[Array, "B"]
+    keys: PRNGKeyArray | None
+    local: tuple[Array, Array] | None
+
+
+class _Collector(NamedTuple):
+    """The step function of `collect`, with what is fixed during a rollout."""
+
+    env: Environment
+    act: Act
+    needs: frozenset[str]
+    reset: bool
+
+    def recorded(self, rollout_state: RolloutState) -> RolloutState:
+        """The part of a rollout state that a batch keeps."""
+        state = rollout_state.state if self.needs & {"oracle", "states"} else None
+        return rollout_state._replace(state=state, hidden_state=None)
+
+    def step(
+        self, carry: tuple[RolloutState, Bool[Array, "B"]], keys_of_step: PRNGKeyArray
+    ) -> tuple[tuple[RolloutState, Bool[Array, "B"]], _Step]:
+        """One step of all environments; those that have ended are reset or frozen."""
+        before, running = carry
+        act_key, step_key, reset_key = keys_of_step
+        action, log_prob, hidden_state = self.act(
+            act_key, before.observation, before.hidden_state, before.is_first
+        )
+        keys = jax.random.split(step_key, running.shape[0])
+        state, next_observation, outcome = jax.vmap(self.env.step)(keys, before.state, action)
+        local = None
+        if "local" in self.needs:
+            local_state = jax.vmap(self.env.local_state)
+            local = (local_state(before.state), local_state(state))
+        terminated, truncated = outcome.terminated & running, outcome.truncated & running
+        done = terminated | truncated
+        record = _Step(
+            before=self.recorded(before),
+            next_observation=next_observation if self.reset else None,
+            action=action,
+            log_prob=log_prob,
+            reward=outcome.reward,
+            terminated=terminated,
+            truncated=truncated,
+            keys=keys if "keys" in self.needs else None,
+            local=local,
+        )
+        if self.reset:
+            state, observation = reset_where(self.env, reset_key, done, state, next_observation)
+        else:
+            new, old = (state, next_observation), (before.state, before.observation)
+            state, observation = _where(running, new, old)
+            running = running & ~done
+        return (RolloutState(state, observation, hidden_state, done), running), record
+
+    def extras(self, steps: _Step) -> dict[str, Any]:
+        """What graph source, credit rule and learner asked for."""
+        states = steps.before.state
+        offered = {
+            "oracle": lambda: jax.vmap(jax.vmap(self.env.oracle_graph))(states),
+            "states": lambda: states,
+            "keys": lambda: steps.keys,
+            "local": lambda: steps.local,
+        }
+        return {name: offered[name]() for name in sorted(self.needs)}
+
+
 def collect(
     env: Environment,
     act: Act,
@@ -99,113 +176,54 @@ def collect(
     needs: frozenset[str],
     reset: bool,
 ) -> tuple[RolloutState, Batch]:
-    """Play on for `length` steps. With `reset`, a new episode follows an ended one; without, it
-    stands still, not valid."""
-
-    def recorded(rollout_state: RolloutState) -> RolloutState:
-        return rollout_state._replace(
-            state=rollout_state.state if needs & {"oracle", "states"} else None, hidden_state=None
-        )
-
-    def one_step(
-        carry: tuple[RolloutState, Bool[Array, "B"]], keys_of_step: PRNGKeyArray
-    ) -> tuple[Any, Any]:
-        rollout_state, running = carry
-        act_key, step_key, reset_key = keys_of_step
-        action, log_prob, hidden_state = act(
-            act_key, rollout_state.observation, rollout_state.hidden_state, rollout_state.is_first
-        )
-        keys = jax.random.split(step_key, running.shape[0])
-        state, next_observation, outcome = jax.vmap(env.step)(keys, rollout_state.state, action)
-        local = (
-            tuple(jax.vmap(env.local_state)(of) for of in (rollout_state.state, state))
-            if "local" in needs
-            else None
-        )
-        terminated, truncated = outcome.terminated & running, outcome.truncated & running
-        done = terminated | truncated
-        if reset:
-            state, observation = reset_where(env, reset_key, done, state, next_observation)
-        else:
-            state, observation = _where(
-                running, (state, next_observation), (rollout_state.state, rollout_state.observation)
-            )
-            running = running & ~done
-        after = (
-            next_observation if reset else None
-        )  # else the view of the next step, and never asked for
-        keys = keys if "keys" in needs else None
-        record = (
-            recorded(rollout_state),
-            after,
-            action,
-            log_prob,
-            outcome.reward,
-            terminated,
-            truncated,
-            keys,
-            local,
-        )
-        return (RolloutState(state, observation, hidden_state, done), running), record
-
-    carry, keys = (
-        (rollout_state, jnp.ones(rollout_state.is_first.shape, bool)),
-        jax.random.split(key, (length, 3)),
-    )
-    at_once = 1 if env.loops_inside else unroll()
-    chunk = next(n for n in range(STEPS_AT_ONCE, 0, -1) if length % n == 0)
-    if reset or length <= 2 * STEPS_AT_ONCE or chunk < 10:
-        (last, _), steps = jax.lax.scan(one_step, carry, keys, unroll=at_once)
-    else:
-        (last, _), steps, played = _scan_while(
-            lambda carry: carry[1], one_step, carry, keys, chunk, at_once
-        )
-        steps = (
-            _where(jnp.arange(length) >= played, recorded(last), steps[0]),
-            *steps[1:],
-        )  # who has ended stands still
-    (
-        rollout_states,
-        next_observation,
-        action,
-        log_prob,
-        reward,
-        terminated,
-        truncated,
-        keys,
-        local,
-    ) = steps
-    valid = jnp.ones_like(terminated)
+    """Play for `length` steps. With `reset`, a new episode follows one that has ended; without, it
+    is frozen and its steps are not valid."""
+    collector = _Collector(env, act, needs, reset)
+    last, steps = _play_steps(collector, rollout_state, jax.random.split(key, (length, 3)))
+    reward, valid = steps.reward, jnp.ones_like(steps.terminated)
+    next_observation = steps.next_observation
     if not reset:
-        done = terminated | truncated
+        done = steps.terminated | steps.truncated
         valid = jnp.cumsum(done, axis=0) == done  # nothing had ended before
         reward = jnp.where(valid[..., None], reward, 0)
-        # Without resets the view of the next step is the successor.
+        # Without resets the observation of the next step is the successor.
         next_observation = jax.tree.map(
             lambda observations, end: jnp.concatenate([observations[1:], end[None]]),
-            rollout_states.observation,
+            steps.before.observation,
             last.observation,
         )
-    offered = {
-        "oracle": lambda: jax.vmap(jax.vmap(env.oracle_graph))(rollout_states.state),
-        "states": lambda: rollout_states.state,
-        "keys": lambda: keys,
-        "local": lambda: local,
-    }
-    extras = {name: offered[name]() for name in sorted(needs)}
-    last_observation = None if reset else last.observation
-    masks = (terminated, truncated, valid, rollout_states.is_first)
+    assert next_observation is not None
     return last, Batch(
-        rollout_states.observation,
-        next_observation,
-        action,
-        log_prob,
-        reward,
-        *masks,
-        rollout_state.hidden_state,
-        extras,
-        last_observation,
+        observation=steps.before.observation,
+        next_observation=next_observation,
+        action=steps.action,
+        log_prob=steps.log_prob,
+        reward=reward,
+        terminated=steps.terminated,
+        truncated=steps.truncated,
+        valid=valid,
+        is_first=steps.before.is_first,
+        hidden_state=rollout_state.hidden_state,
+        extras=collector.extras(steps),
+        last_observation=None if reset else last.observation,
     )
+
+
+def _play_steps(
+    collector: _Collector, start: RolloutState, keys: PRNGKeyArray
+) -> tuple[RolloutState, _Step]:
+    """All steps; long episodes in chunks, until all have ended."""
+    length, carry = keys.shape[0], (start, jnp.ones(start.is_first.shape, bool))
+    unrolled = 1 if collector.env.loops_inside else unroll()
+    chunk = next(n for n in range(STEPS_AT_ONCE, 0, -1) if length % n == 0)
+    if collector.reset or length <= 2 * STEPS_AT_ONCE or chunk < 10:
+        (last, _), steps = jax.lax.scan(collector.step, carry, keys, unroll=unrolled)
+        return last, steps
+    (last, _), steps, played = _scan_while(
+        lambda carry: carry[1], collector.step, carry, keys, chunk, unrolled
+    )
+    frozen = _where(jnp.arange(length) >= played, collector.recorded(last), steps.before)
+    return last, steps._replace(before=frozen)
 
 
 def _scan_while(

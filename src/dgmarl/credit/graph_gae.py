@@ -86,16 +86,14 @@ def graph_gae(
     graph: A[t, j, i], Boolean: what j does at t can reach i's next state. Row = source, column =
       target.
     bootstrap: not terminated.  continues: not (terminated or truncated); cuts both GAE and paths.
-      Steps after a
-      `continues = False` may be padding: nothing in them reaches back past that step.
+      Steps after a `continues = False` may be padding: nothing in them reaches back past that step.
     unreached_weight: weight of agents that have not been reached; the paper's runs: 1 - lambda.
     pair_baseline: expectation of c[t, j, i] given what j saw before acting at t; "return" form
       only.
-    reward_graph: B[k, i] = k's action moves i's reward at once. The TD error of i at t counts from
-      the first step at which
-      some k reached earlier has A[t, k, i] or B[k, i]. Constant in time ([N, N] or [..., N, N]): as
-      fast as without. One per step (shape of `graph`): the weights may then switch off again, exact
-      in O(T^2 N^3), "td" form only. Default: only i itself.
+    reward_graph: B[k, i] = k's action moves i's reward immediately. The TD error of i at t counts
+      from the first step at which some k reached earlier has A[t, k, i] or B[k, i]. Constant in
+      time ([N, N] or [..., N, N]): as fast as without. One per step (shape of `graph`): the weights
+      may then switch off again, exact in O(T^2 N^3), "td" form only. Default: only i itself.
     cross_weight: one number, one per pair (broadcast to [..., N, N]), or one per step and pair
       (shape of `graph`).
     per_pair: return the summands [T, ..., j, i] instead of their sum over i.

@@ -10,13 +10,11 @@ checkpoints/     see `checkpoints.py`
 """
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import json
 import os
 import platform
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,20 +88,23 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Refuse a second writer for as long as the block runs; the system frees the lock even
         after SIGKILL."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / ".lock", timeout=0)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = open(self.path / ".lock", "w")  # noqa: SIM115
+            lock.acquire()
+        except Timeout:
+            raise UsageError(
+                f"{self.path} is being written by another process: wait for it, or choose another "
+                "folder."
+            ) from None
         except OSError as error:
             raise unwritable(self.path, error) from None
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UsageError(
-                    f"{self.path} is being written by another process: wait for it, or choose "
-                    "another folder."
-                ) from None
+        try:
             yield
+        finally:
+            lock.release()
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         """One line per row."""
@@ -143,7 +144,7 @@ def host_facts() -> dict[str, Any]:
     """Where and with what a run was made."""
     device = jax.devices()[0]
     statistics = device.memory_stats() or {}
-    on_host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    on_host = _peak_memory_mib()
     return {
         "peak_memory_mib": round(statistics.get("peak_bytes_in_use", 0) / 2**20 or on_host, 1),
         "device": device.device_kind,
@@ -152,6 +153,15 @@ def host_facts() -> dict[str, Any]:
         "jax": jax.__version__,
         "dgmarl": code_version(),
     }
+
+
+def _peak_memory_mib() -> float:
+    """Of this process; 0 where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return 0.0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def code_version() -> str:

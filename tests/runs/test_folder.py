@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +19,14 @@ import yaml
 from dgmarl import api
 from dgmarl.cli import main
 from dgmarl.config.resolve import resolve
-from dgmarl.config.schema import TrainConfig
+from dgmarl.config.schema import FORMAT_VERSION, TrainConfig
 from dgmarl.config.yaml import build, override, read_yaml, write_yaml
 from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Evaluation
 from dgmarl.runs.checkpoints import indices, save_checkpoint
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
+from dgmarl.training import Advanced
 from tests.tiny import GIFT, SMALL
 
 
@@ -192,6 +193,18 @@ def test_a_disk_that_is_full_from_the_start_is_told_too(finished, tmp_path):
         RunFolder(tmp_path / "new").config()
 
 
+def test_too_little_room_for_a_checkpoint_is_noticed_before_anything_is_written(
+    tmp_path, monkeypatch
+):
+    save_checkpoint(tmp_path, 0, {"a": np.zeros(3, np.float32)})
+    before = digest(tmp_path)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    with pytest.raises(RunError, match=r"00000001 cannot be written \(No space left on device\)"):
+        save_checkpoint(tmp_path, 1, {"a": np.zeros(3, np.float32)})
+    assert digest(tmp_path) == before
+
+
 def test_numbers_that_are_none_stop_the_run_and_name_the_last_good_checkpoint(
     finished, unfinished, capsys
 ):
@@ -206,7 +219,8 @@ def test_numbers_that_are_none_stop_the_run_and_name_the_last_good_checkpoint(
     step = int(state.step[1])
     with pytest.raises(
         RunError,
-        match=rf"of seed 1 became nan between step {step} and \d+; the last good checkpoint is number {last}",
+        match=rf"of seed 1 became nan between step {step} and \d+; the last good checkpoint is "
+        rf"number {last}",
     ):
         api.resume(unfinished)
     assert indices(unfinished / "checkpoints")[-1] == last
@@ -230,12 +244,17 @@ def test_what_is_no_run_folder_is_refused(tmp_path, capsys):
 
 def test_a_newer_format_is_refused(copy, capsys):
     write_yaml(
-        copy / "config.yaml", {**read_yaml(copy / "config.yaml"), "format": 2, "something_new": 1}
+        copy / "config.yaml",
+        {
+            **read_yaml(copy / "config.yaml"),
+            "format": FORMAT_VERSION + 1,
+            "something_new": 1,
+        },
     )
     for arguments in (["train", "--resume", copy], ["evaluate", copy]):
         code, said = run(capsys, *arguments)
         assert code == 2
-        assert "format 2" in said
+        assert f"format is {FORMAT_VERSION + 1}" in said
         assert "update dgmarl" in said
 
 
@@ -245,7 +264,7 @@ def test_a_newer_format_is_refused(copy, capsys):
         {"learner.hidden": 4},
         {"learner.network": "fc"},
         {"learner.share_parameters": False},
-        {"collect": "episodes", "window": 0},
+        {"rollout_length": 0},
         {"seeds": 1},
     ],
 )
@@ -288,6 +307,13 @@ def test_loading_executes_nothing(copy, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "trapped").exists()
 
 
+class Counters(NamedTuple):
+    """What a recorder reads of a state."""
+
+    step: np.ndarray
+    iteration: np.ndarray
+
+
 def test_a_run_of_an_older_version_goes_on_with_metrics_it_did_not_have(tmp_path):
     config = resolve(GIFT, "ippo-dg", SMALL, seeds=2, steps=100)
     row = {"evaluation": 0, "iteration": 1, "step": 10, "old": 1.0}
@@ -301,10 +327,9 @@ def test_a_run_of_an_older_version_goes_on_with_metrics_it_did_not_have(tmp_path
         recorder.metrics = recorder._read_metrics()
         recorder.steps, recorder.returns = [np.array([10, 10])] * 2, [np.zeros((2, 3))] * 2
         recorder.compiled(0.0)
-        state = SimpleNamespace(step=np.array([20, 20]), iteration=np.array([2, 2]))
+        state = Counters(step=np.array([20, 20]), iteration=np.array([2, 2]))
         evaluation = Evaluation(jnp.zeros((2, 3)), jnp.ones((2, 3)), {})
-        recorder.record(
-            state, {"old": np.ones(2), "new": np.ones(2), "newest": np.ones(2)}, evaluation
-        )
-        assert set(recorder.result(state).metrics) == {"old"}
+        metrics = {"old": np.ones(2), "new": np.ones(2), "newest": np.ones(2)}
+        recorder.record(Advanced(state, metrics, evaluation))
+        assert set(recorder.finish(state).metrics) == {"old"}
         assert recorder.metrics[-1]["newest"].tolist() == [1, 1]

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import tempfile
 import warnings
 from collections.abc import Collection
 from pathlib import Path
@@ -145,8 +146,11 @@ FORMAT_1 = (
 
 def _refuse_full_disk(folder: Path, n_bytes: int) -> None:
     """Orbax meets a full disk in threads of its own, with pages of tracebacks: check before."""
-    if shutil.disk_usage(folder).free < n_bytes + _OVERHEAD:
+    n_bytes += _OVERHEAD
+    if shutil.disk_usage(folder).free < n_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.truncate(n_bytes)  # meets a limit on the size of files; writes nothing
 
 
 def _named_leaves(state: Any) -> dict[str, np.ndarray]:

@@ -13,7 +13,6 @@ from dgmarl.graphs.metrics import (
     degrees,
     density,
     gamma_coefficients,
-    meeting_time_histogram,
 )
 from dgmarl.graphs.reach import NEVER, meeting_times, reward_lags
 
@@ -60,12 +59,6 @@ def test_agreement_counts_valid_steps_only():
     assert agreement(predicted, truth).f1 < 1
     with pytest.raises(ValueError, match="one shape"):
         agreement(predicted, CHAIN)
-
-
-def test_histogram_counts_every_pair_once():
-    lags = jnp.array([[[0, 0, 1], [NEVER, 0, 9], [3, NEVER, 0]]])
-    np.testing.assert_array_equal(meeting_time_histogram(lags, 2), [1, 1, 0, 2, 2])
-    np.testing.assert_array_equal(meeting_time_histogram(lags, 2, jnp.array([False])), np.zeros(5))
 
 
 def test_gamma_of_disconnected_and_complete_graphs():

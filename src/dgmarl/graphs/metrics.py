@@ -79,16 +79,6 @@ def agreement(
     )
 
 
-def meeting_time_histogram(
-    meeting_time: Int[Arrays, "*B N N"], max_lag: int, valid: Bool[Arrays, "*B"] | None = None
-) -> Int[Array, "max_lag+3"]:
-    """Counts of ordered pairs by meeting time: 0, 1, ..., max_lag, later, and never (the last
-    entry)."""
-    pairs = _counted_pairs(meeting_time, valid)
-    bins = jnp.where(meeting_time >= NEVER, max_lag + 2, jnp.minimum(meeting_time, max_lag + 1))
-    return jnp.bincount(bins.ravel(), weights=pairs.ravel().astype(jnp.int32), length=max_lag + 3)
-
-
 def gamma_coefficients(
     lags: Int[Arrays, "T *B N N"], gamma: float, valid: Bool[Arrays, "T *B"] | None = None
 ) -> Gammas:

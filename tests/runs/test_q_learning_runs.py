@@ -11,7 +11,9 @@ import pytest
 
 import dgmarl
 from dgmarl import api
-from dgmarl.config.presets import METHODS, TrainConfig, resolve
+from dgmarl.config.methods import METHODS
+from dgmarl.config.resolve import resolve
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, override, plain
 from dgmarl.runs.folder import RunFolder
 from dgmarl.sweeps.executor import execute
@@ -25,7 +27,7 @@ OPTIONS = {
     "learner.network": "gru",
     "learner.batch_size": 4,
     "learner.buffer_size": 10,
-    "learner.target_update": 7,
+    "learner.target_update_interval": 7,
     "learner.epsilon_steps": 100,
     "learner.last_action": True,
 }
@@ -65,7 +67,7 @@ def test_a_run_that_was_stopped_ends_with_the_identical_numbers_and_the_identica
     assert api.train_config(config, tmp_path / "run", on_progress=press).interrupted
     stopped = api.load(tmp_path / "run").state
     # In the middle of everything: the ring has been round, the target is behind.
-    assert (np.asarray(stopped.replay.added) > 10).all()
+    assert (np.asarray(stopped.learner.replay.added) > 10).all()
     assert any(
         (new != old).any()
         for new, old in zip(
@@ -83,7 +85,7 @@ def test_seeds_that_have_had_their_steps_stand_still_with_their_replay(config, f
     _, result = finished
     assert len(set(np.asarray(result.state.iteration).tolist())) > 1
     # One update per episode, from the iteration on that has enough of them.
-    np.testing.assert_array_equal(result.state.replay.added, 2 * result.state.iteration)
+    np.testing.assert_array_equal(result.state.learner.replay.added, 2 * result.state.iteration)
     np.testing.assert_array_equal(result.state.learner.updates, 2 * (result.state.iteration - 1))
     advance = jax.jit(jax.vmap(Trainer(config).advance, in_axes=(0, None)))
     assert_same(advance(result.state, 3)[0], result.state)
@@ -101,7 +103,7 @@ def test_what_was_trained_can_be_loaded_played_evaluated_and_begun_from(config, 
     np.testing.assert_array_equal(hidden_state.action, action)
     assert dgmarl.evaluate(path, 5).shape == (2, 5)
     assert run.record(jax.random.key(0), 2).action.shape[0] == 2
-    assert "global credit" in run.credit_note()
+    assert "trained with QMIX" in run.credit_note()
     again = api.train(
         GIFT,
         "qmix",
@@ -146,23 +148,17 @@ def test_every_preset_is_written_and_read_back_the_same(method, env):
 
 def test_the_published_numbers_are_the_presets():
     lbf, smaclite = "lbf/10x10-3p-3f", "smaclite/MMM"
-    iql, qmix, pymarl = (
-        resolve(*names).learner for names in ((lbf, "iql"), (lbf, "qmix"), (smaclite, "qplex"))
-    )
-    assert (iql.network, iql.hidden, iql.learning_rate, iql.credit, iql.target_update) == (
-        "gru",
-        128,
-        3e-4,
-        "local",
-        200,
-    )
-    assert (qmix.network, qmix.hidden, qmix.learning_rate, qmix.credit, qmix.target_update) == (
-        "gru",
-        64,
-        3e-4,
-        "global",
-        0.01,
-    )
+    names = ((lbf, "iql"), (lbf, "qmix"), (smaclite, "qplex"))
+    configs = [resolve(*pair, preset="paper") for pair in names]
+    iql, qmix, pymarl = (config.learner for config in configs)
+    assert (iql.network, iql.hidden, iql.learning_rate) == ("gru", 128, 3e-4)
+    assert (iql.tau, iql.target_update_interval, iql.target_update_unit) == (0, 200, "updates")
+    assert (qmix.network, qmix.hidden, qmix.learning_rate, qmix.tau) == ("gru", 64, 3e-4, 0.01)
+    scalings = [config.credit.reward_scaling for config in configs]
+    assert scalings == ["standardise", "standardise", "none"]
+    # Better ones are scaled, never shifted.
+    tuned = [resolve(*pair).credit.reward_scaling for pair in names]
+    assert tuned == ["scale", "scale", "none"]
     for learner in (iql, qmix):
         assert (learner.batch_size, learner.buffer_size, learner.episodes_per_update) == (
             32,
@@ -174,7 +170,7 @@ def test_the_published_numbers_are_the_presets():
             0.05,
             0,
         )
-        assert learner.standardise_reward
+        assert learner.standardise_padding
         assert not learner.last_action
     assert (pymarl.hidden, pymarl.learning_rate, pymarl.batch_size, pymarl.lambda_) == (
         64,
@@ -182,29 +178,25 @@ def test_the_published_numbers_are_the_presets():
         128,
         0.6,
     )
-    assert (pymarl.target_update, pymarl.target_unit, pymarl.episodes_per_update) == (
-        200,
-        "episodes",
-        8,
-    )
+    assert (pymarl.tau, pymarl.target_update_interval) == (0, 200)
+    assert (pymarl.target_update_unit, pymarl.episodes_per_update) == ("episodes", 8)
     assert (pymarl.epsilon_steps, pymarl.evaluation_epsilon, pymarl.loss_weight) == (
         100_000,
         0,
         0.5,
     )
     assert pymarl.last_action
-    assert not pymarl.standardise_reward
 
 
 def test_the_papers_battles_have_their_own_numbers():
     local, graph = (
-        resolve("smaclite/MMM", "mappo-local"),
-        resolve("smaclite/MMM", "mappo-dg", graph="learned"),
+        resolve("smaclite/MMM", "mappo-local", preset="paper"),
+        resolve("smaclite/MMM", "mappo-dg", preset="paper", graph="learned"),
     )
     for config in (local, graph):
         learner = config.learner
-        assert (learner.network, learner.hidden, learner.entropy) == ("gru", 64, 0.001)
-        assert not learner.standardise_reward
+        assert (learner.network, learner.hidden, learner.entropy_coef) == ("gru", 64, 0.001)
+        assert config.credit.reward_scaling == "none"
         assert not learner.normalise_advantage
         assert (config.evaluation.interval, config.evaluation.greedy) == (10_000, True)
     assert (local.learner.critic, graph.learner.critic) == ("central", "central-heads")
@@ -213,16 +205,18 @@ def test_the_papers_battles_have_their_own_numbers():
 
 @pytest.mark.parametrize("env", ["lbf/8x8-2p-2f", "star-spread/5", "smaclite/MMM"])
 def test_many_environments_update_as_often_and_on_as_much(env):
-    tuned, fast = resolve(env, "mappo-dg"), resolve(env, "mappo-dg", preset_name="fast")
-    assert (fast.n_envs, fast.collect) == (128, "windows")
-    per_update = fast.n_envs * fast.window / fast.learner.minibatches
+    tuned, fast = resolve(env, "mappo-dg"), resolve(env, "mappo-dg", preset="fast")
+    assert fast.n_envs == 128
+    per_update = fast.n_envs * fast.rollout_length / fast.learner.minibatches
     assert per_update == pytest.approx(tuned.n_envs * 50, rel=0.1)
     assert (fast.learner.epochs, fast.learner.network) == (
         tuned.learner.epochs,
         tuned.learner.network,
     )
-    with pytest.raises(dgmarl.UsageError, match="qmix replays whole episodes"):
-        resolve(env, "qmix", preset_name="fast")
+    with pytest.raises(dgmarl.UsageError, match="Q-learning replays whole episodes"):
+        resolve(env, "qmix", preset="fast")
+    with pytest.raises(dgmarl.UsageError, match="qmix replays whole episodes: leave it 0"):
+        resolve(env, "qmix", rollout_length=32)
 
 
 def test_what_is_given_of_a_nested_configuration_wins_over_the_preset():
@@ -238,11 +232,13 @@ def test_what_is_given_of_a_nested_configuration_wins_over_the_preset():
     )
 
 
-def test_iql_may_learn_from_the_teams_reward_and_the_others_from_nothing_else():
-    assert resolve(GIFT, "iql", {"learner.credit": "global"}).learner.credit == "global"
-    for method in ("vdn", "qmix", "qplex"):
-        with pytest.raises(dgmarl.UsageError, match="use the method iql for local rewards"):
-            resolve(GIFT, method, {"learner.credit": "local"})
+@pytest.mark.parametrize(("method", "other"), [("iql", "vdn"), ("qmix", "none")])
+def test_the_mixer_makes_the_method(method, other):
+    own = resolve(GIFT, method).learner.mixer
+    with pytest.raises(
+        dgmarl.UsageError, match=f"learner.mixer is '{other}', but for {method} allowed are {own}"
+    ):
+        resolve(GIFT, method, {"learner.mixer": other})
 
 
 @pytest.mark.parametrize(
@@ -250,21 +246,16 @@ def test_iql_may_learn_from_the_teams_reward_and_the_others_from_nothing_else():
     [
         ("lbf/8x8-2p-2f", {}, ""),
         ("lbf/8x8-3p-2f", {}, "In training the rewards of others had a weight of 0.3."),
-        ("lbf/8x8-2p-2f", {"learner.weighted": True}, "In training they kept the weight 0.05."),
+        (
+            "lbf/8x8-2p-2f",
+            {"credit.unreached_weight": 0.05},
+            "In training they kept the weight 0.05.",
+        ),
         (
             "lbf/8x8-3p-2f",
-            {"learner.adapt_cross_weight": True},
-            "In training the rewards of others had a weight of at most 0.3.",
-        ),
-        (
-            "lbf/8x8-2p-2f",
-            {"learner.fade": 0.5},
-            "In training the rewards of others kept 0.5 of their weight with each step.",
-        ),
-        (
-            "lbf/8x8-2p-2f",
-            {"learner.edge_strength": 0.5},
-            "In training each hop of a path multiplied the rewards it led to by 0.5.",
+            {"credit.unreached_weight": 0.2, "credit.cross_weight": 0.5},
+            "In training they kept the weight 0.2. "
+            "In training the rewards of others had a weight of 0.5.",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """Training speed in the paper's setting (10 environments, foraging 10x10-3p-3f, hidden 128),
 compile time apart.
 
-    python benchmarks/train.py                          # one row per credit and graph, for 1 and 10 seeds
+    python benchmarks/train.py      # one row per credit and graph, for 1 and 10 seeds
     python benchmarks/train.py --seeds 1 10 64 --json train.json
     python benchmarks/train.py --only 'iql|vdn|qmix|qplex' --seeds 1 --iterations 5
 
@@ -26,7 +26,8 @@ from rich.progress import track
 from rich.table import Table
 
 from dgmarl import make_env
-from dgmarl.config.presets import MIXERS, resolve
+from dgmarl.config.methods import METHODS
+from dgmarl.config.resolve import resolve
 from dgmarl.device import devices_for, use_all_cores
 from dgmarl.training import Trainer, for_seeds, spread
 
@@ -43,7 +44,7 @@ ROWS = (
     ("ippo-dg", "learned"),
     ("mappo-global", "self"),
     ("mappo-dg", "oracle"),
-    *((method, "self") for method in MIXERS),
+    *((name, "self") for name, method in METHODS.items() if method.whole_episodes),
 )
 
 
@@ -120,7 +121,7 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
     for column in ("method", "seeds", "steps/s", "× original", "cost vs local", "compile s", "MiB"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for row in rows:
-        value_based = row["method"] in MIXERS
+        value_based = METHODS[row["method"].partition(" ")[0]].whole_episodes
         cost = (
             f"{base[row['seeds']] / row['steps_per_s']:.2f}"
             if row["seeds"] in base and not value_based

@@ -1,6 +1,8 @@
 """Shared by all tests: compiled programs, and the recordings of the original environments."""
 
+import gc
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -47,3 +49,12 @@ def browser():
     opened = Browser()
     yield opened
     opened.close()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _bounded_memory():
+    """Compiled programs of a module are dropped after it: a worker would gather gigabytes."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+        gc.collect()

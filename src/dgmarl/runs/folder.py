@@ -23,9 +23,10 @@ import jax
 import numpy as np
 
 from dgmarl import __version__
-from dgmarl.config.convert import removed_options, upgrade
+from dgmarl.config.convert import HORIZON, removed_options, upgrade
 from dgmarl.config.schema import FORMAT_VERSION, TrainConfig
 from dgmarl.config.yaml import build, read_yaml, write_yaml
+from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
 from dgmarl.files import append_line, unwritable, write_atomic
 from dgmarl.runs import reading
@@ -61,7 +62,11 @@ class RunFolder:
                 f"{self.path} is not a run folder (it has no config.yaml): name the folder that "
                 "`dgmarl train` wrote."
             )
-        return build(TrainConfig, self.values())
+        values = self.values()
+        if values.get("rollout_length") == HORIZON:
+            env = make_env(str(values["env"]), trust=False, **values.get("env_options", {}))
+            values["rollout_length"] = env.spec.horizon
+        return build(TrainConfig, values)
 
     def values(self) -> dict[str, Any]:
         """The configuration as plain values of the present format."""

@@ -1,8 +1,7 @@
-"""Playing environments: batches for learning, evaluation, recorded episodes, automatic resets.
+"""Rollouts: batches for learning, evaluation, recorded episodes, automatic resets.
 
-An environment never resets by itself. Here finished ones are replaced by fresh ones, and the view
-before the reset, which bootstrapping and graph inference need, is handed on beside the view after
-it."""
+An environment never resets itself. Rollouts reset finished ones and keep both the true successor,
+which bootstrapping and graph inference need, and the observation after the reset."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,19 +18,19 @@ Act = Callable[
     [PRNGKeyArray, Observation, HiddenState, Bool[Array, "B"]],
     tuple[Int[Array, "B N"], Float[Array, "B N"], HiddenState],
 ]
-"""From a key, the views of B environments, the policy's memory and whether an episode starts:
-actions, their log probabilities, and the memory after."""
+"""From a key, the observations of B environments, the policy's hidden state and whether an episode
+starts: actions, their log probabilities and the next hidden state."""
 
 
 RECORDABLE = ("keys", "local", "oracle", "states")
-"""What a graph source may need beyond the ordinary batch: step keys, local states before and after
-each step, oracle graphs, environment states."""
+"""What graph source, credit rule and learner may need beyond the ordinary batch: step keys, local
+states before and after each step, oracle graphs, environment states."""
 STEPS_AT_ONCE = 25
-"""Long episodes are played so many steps at a time, until all have ended."""
+"""Steps per chunk of long episodes, which are played until all have ended."""
 
 
 class RolloutState(NamedTuple):
-    """Where B environments stand between two steps."""
+    """B environments between two steps."""
 
     state: Any
     observation: Observation
@@ -45,7 +44,7 @@ class Batch(NamedTuple):
 
     observation: Observation
     next_observation: Observation
-    """The true successor, before any reset: what bootstrapping and graph inference look at."""
+    """The true successor, before any reset; for bootstrapping and graph inference."""
     action: Int[Array, "T B N"]
     log_prob: Float[Array, "T B N"]
     reward: Float[Array, "T B N"]
@@ -56,13 +55,13 @@ class Batch(NamedTuple):
     another."""
     is_first: Bool[Array, "T B"]
     hidden_state: HiddenState
-    """The policy's memory before the first step, [B, ...]."""
+    """The policy's hidden state before the first step, [B, ...]."""
     extras: dict[str, Any]
-    """What a graph source asked for: `oracle` graphs, environment `states`, step `keys`, `local`
+    """What was needed: `oracle` graphs, environment `states`, step `keys`, `local`
     states before and after."""
     last_observation: Observation | None = None
-    """The view after the last step, if no reset came in between: then `next_observation` is
-    `observation` one step on."""
+    """The observation after the last step of rollouts without resets, in which `next_observation`
+    is `observation` one step later."""
 
     def all_observations(self) -> Observation:
         """The T + 1 observations of whole episodes, the last one included."""
@@ -227,15 +226,15 @@ def _play_steps(
 
 
 def _scan_while(
-    goes_on: Callable[[Any], Array],
+    running: Callable[[Any], Array],
     one_step: Callable,
     carry: Any,
     inputs: Array,
     chunk: int,
     at_once: int,
 ) -> tuple[Any, Any, Int[Array, ""]]:
-    """`lax.scan`, `chunk` steps at a time while anybody goes on; also the number of steps. Outputs
-    of steps left out are 0."""
+    """`lax.scan` in chunks of `chunk` steps, while any environment runs; also the number of steps.
+    Outputs of steps that were left out are 0."""
     n_chunks = inputs.shape[0] // chunk
     chunks = inputs.reshape(n_chunks, chunk, *inputs.shape[1:])
 
@@ -249,7 +248,7 @@ def _scan_while(
         )
 
     def unfinished(state: tuple[Array, Any, Any]) -> Bool[Array, ""]:
-        return (state[0] < n_chunks) & anywhere(goes_on(state[1]))
+        return (state[0] < n_chunks) & anywhere(running(state[1]))
 
     shapes = jax.eval_shape(lambda carry: jax.lax.scan(one_step, carry, chunks[0])[1], carry)
     nothing = jax.tree.map(lambda shape: jnp.zeros((n_chunks, *shape.shape), shape.dtype), shapes)
@@ -265,10 +264,10 @@ def _scan_while(
 
 @jax.custom_batching.custom_vmap
 def anywhere(flags: Bool[Array, "..."]) -> Bool[Array, ""]:
-    """Whether a flag is up in any seed or lane, however many `vmap` runs side by side.
+    """Whether a flag is set in any batched element, across all enclosing `vmap`s.
 
-    A loop whose condition differs between lanes would copy, in each trip, all that the finished
-    ones carry."""
+    A loop with a batched condition would copy, in each iteration, all that finished elements
+    carry."""
     return flags.any()
 
 
@@ -343,7 +342,7 @@ def act_randomly(
     hidden_state: HiddenState,
     is_first: Bool[Array, "B"],
 ) -> tuple[Any, Any, HiddenState]:
-    """The policy that knows nothing."""
+    """Uniformly random policy."""
     action = random_actions(key, observation)
     return action, -jnp.log(observation.action_mask.sum(axis=-1).astype(jnp.float32)), hidden_state
 

@@ -136,7 +136,8 @@ class Trainer:
         learner, metrics = self.learner.update(state.learner, batch, credit, learn_key, active)
 
         graph_state, graph_metrics = self.source.update(state.graph_state, batch, update_key)
-        credit_state, credit_metrics = self.rule.update(state.credit_state, batch, update_key)
+        rule_key = jax.random.fold_in(update_key, 1)
+        credit_state, credit_metrics = self.rule.update(state.credit_state, batch, rule_key)
         new = state._replace(
             key=key,
             iteration=state.iteration + 1,

@@ -2,8 +2,8 @@
 format of others.
 
 A published result is one file `<benchmark>/<scenario>__<method>.json` with the evaluations of every
-seed (`dgmarl.sweeps.published` writes them). The final return of a seed is its last evaluation, never
-its best."""
+seed (`dgmarl.sweeps.published` writes them). The final return of a seed is its last evaluation,
+never its best."""
 
 import json
 import re

@@ -30,7 +30,7 @@ SIZES = {
     "evaluation.interval": 12,
     "evaluation.episodes": 4,
 }
-"""Epochs are unrolled, so one of them compiles in a fraction of the time."""
+"""As small as can be: compilation is what these tests cost."""
 OF_PRESET = {
     "tuned": {},
     "fast": {"n_envs": 4, "rollout_length": 2, "learner.minibatches": 2},

@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 
 from dgmarl.config.resolve import resolve
-from dgmarl.learners.replay import Replay, add
+from dgmarl.learners.q_learning import QState
+from dgmarl.learners.replay import add
 from dgmarl.rollout import collect, reset_envs
 from dgmarl.runs.checkpoints import load_latest, save_checkpoint
-from dgmarl.training import Trainer, TrainState, start_seeds
+from dgmarl.training import Trainer, TrainState, init_seeds
 
 ENVS = (
     "lbf/8x8-2p-4f-coop",
@@ -35,7 +36,7 @@ ENVS = (
 def replay_row(env: str, method: str) -> dict[str, Any]:
     """Memory of one seed's buffer."""
     config = resolve(env, method, seeds=1)
-    replay = jax.eval_shape(Trainer(config).learner.start_replay)
+    replay = jax.eval_shape(Trainer(config).learner.init, jax.random.key(0)).replay
     names = ("buffer_size", "buffer_precision")
     return {
         "env": env,
@@ -49,11 +50,11 @@ def checkpoint_row(env: str, method: str, seeds: int) -> dict[str, Any]:
     """Seconds to write and to read a checkpoint of a run with full buffers, and its size."""
     config = resolve(env, method, seeds=seeds)
     trainer = Trainer(config)
-    state = start_seeds(trainer, config)
+    state = init_seeds(trainer)
     # One seed after the other: all episodes of a buffer are played at once, which is more than runs
     # ever do.
     state = jax.block_until_ready(
-        state._replace(replay=jax.lax.map(lambda seed: filled(trainer, seed), state))
+        state._replace(learner=jax.lax.map(lambda seed: filled(trainer, seed), state))
     )
     with TemporaryDirectory() as folder:
         began = time.perf_counter()
@@ -62,7 +63,7 @@ def checkpoint_row(env: str, method: str, seeds: int) -> dict[str, Any]:
         load_latest(Path(folder), state)
         read_s, write_s = time.perf_counter() - written, written - began
         on_disk = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) / 2**20
-    sizes = {"replay_mib": mib(state.replay), "on_disk_mib": on_disk}
+    sizes = {"replay_mib": mib(state.learner.replay), "on_disk_mib": on_disk}
     return {
         "env": env,
         "method": method,
@@ -73,16 +74,18 @@ def checkpoint_row(env: str, method: str, seeds: int) -> dict[str, Any]:
     }
 
 
-def filled(trainer: Trainer, state: TrainState) -> Replay:
-    """As many episodes as fit, played as at the beginning of a run."""
-    assert state.replay is not None
-    n_episodes, learner, env = len(state.replay.episodes.length), trainer.learner, trainer.env
+def filled(trainer: Trainer, state: TrainState) -> QState:
+    """A learner with as many episodes as fit, played as at the beginning of a run."""
+    replay, learner, env = state.learner.replay, trainer.learner, trainer.env
+    n_episodes = len(replay.episodes.length)
     rollout_state = reset_envs(env, state.key, learner.init_hidden_state(n_episodes), n_episodes)
     act = learner.behaviour(state.learner, jnp.int32(0))
     _, batch = collect(
         env, act, rollout_state, state.key, env.spec.horizon, frozenset(), reset=False
     )
-    return add(state.replay, batch, where=jnp.bool_(True))
+    credit = trainer.rule.assign(state.credit_state, batch, None, None)
+    replay = add(replay, batch, credit.reward, where=jnp.bool_(True))
+    return state.learner._replace(replay=replay)
 
 
 def mib(tree: Any) -> float:

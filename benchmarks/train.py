@@ -26,7 +26,8 @@ from rich.progress import track
 from rich.table import Table
 
 from dgmarl import make_env
-from dgmarl.config.presets import MIXERS, resolve
+from dgmarl.config.methods import METHODS, find_method
+from dgmarl.config.resolve import resolve
 from dgmarl.device import devices_for, use_all_cores
 from dgmarl.training import Trainer, for_seeds, spread
 
@@ -43,7 +44,7 @@ ROWS = (
     ("ippo-dg", "learned"),
     ("mappo-global", "self"),
     ("mappo-dg", "oracle"),
-    *((method, "self") for method in MIXERS),
+    *((name, "self") for name, method in METHODS.items() if method.whole_episodes),
 )
 
 
@@ -120,7 +121,7 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
     for column in ("method", "seeds", "steps/s", "× original", "cost vs local", "compile s", "MiB"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for row in rows:
-        value_based = row["method"] in MIXERS
+        value_based = find_method(row["method"].partition(" ")[0]).whole_episodes
         cost = (
             f"{base[row['seeds']] / row['steps_per_s']:.2f}"
             if row["seeds"] in base and not value_based
@@ -182,7 +183,7 @@ def main() -> None:
         prepared = list(track(programs, "compiling", len(jobs), console=Console(stderr=True)))
     speeds = measure([(lap, state) for lap, state, _ in prepared], options.laps)
     for (method, graph, n), (lap, _, compile_s), speed in zip(jobs, prepared, speeds, strict=True):
-        name = f"{method} {graph if method.endswith('dg') else ''}".strip()
+        name = f"{method} {graph if find_method(method).uses_graph else ''}".strip()
         rows.append(
             {
                 "method": name,

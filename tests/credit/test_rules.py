@@ -194,12 +194,15 @@ class Given(GivenSource):
 @pytest.fixture(scope="module")
 def learned_from():
     """Parameters of agent networks after one iteration with a source."""
-    # Adam's first step has the size of the learning rate, whatever the gradient's.
-    config = resolve(GIFT, "ippo-dg", {**SIZES, "learner.epochs": 3}, steps=100)
+    config = resolve(GIFT, "ippo-dg", SMALL, steps=100)
 
-    def learn(*given):
-        trainer = Trainer(config, source=Given(*given))
-        state = jax.jit(lambda key: trainer.iterate(trainer.init(key))[0])(jax.random.key(0))
+    @jax.jit
+    def iterate(edges, reward_edges, key):
+        trainer = Trainer(config, source=Given(edges, reward_edges))
+        return trainer.iterate(trainer.init(key))[0]
+
+    def learn(edges, reward_edges=None):
+        state = iterate(edges, reward_edges, jax.random.key(0))
         return np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(state.learner.params)])
 
     alone, complete = jnp.eye(2, dtype=bool), jnp.ones((2, 2), bool)

@@ -246,8 +246,7 @@ def _graph_gae(
 
     def finish(t, credit):
         def at_t(array):
-            per_step = array is not None and jnp.ndim(array) == graph.ndim
-            return array[t] if per_step else array
+            return array if array is None or jnp.ndim(array) < graph.ndim else array[t]
 
         pairs = _pair_summands(
             credit, own[t], table[t], unreached, at_t(baseline), at_t(cross_weight)

@@ -160,21 +160,22 @@ class Run(NamedTuple):
                 f"This policy was trained with {method.label}; the graph is the environment's own."
             )
         notes = []
-        if credit.unreached_weight:
-            notes.append(f"In training they kept the weight {credit.unreached_weight:.2g}.")
-        if credit.cross_weight != 1:
-            notes.append(
-                f"In training the rewards of others had a weight of {credit.cross_weight:g}."
-            )
+        # A rule from outside the package may have other fields.
+        unreached = getattr(credit, "unreached_weight", 0)
+        cross_weight = getattr(credit, "cross_weight", 1)
+        if unreached:
+            notes.append(f"In training they kept the weight {unreached:.2g}.")
+        if cross_weight != 1:
+            notes.append(f"In training the rewards of others had a weight of {cross_weight:g}.")
         return " ".join(notes)
 
     def credit_options(self) -> dict[str, Any] | None:
         """Arguments with which `credited_rewards` gives the weights of this run's training; None
         without graph credit."""
         learner, credit = self.config.learner, self.config.credit
-        if not self.trainer.uses_graph:
-            return None
         names = ("unreached_weight", "cross_weight", "advantage_form")
+        if not self.trainer.uses_graph or not all(hasattr(credit, name) for name in names):
+            return None
         weights = {name: getattr(credit, name) for name in names}
         return {"gamma": learner.gamma, "lambda_": learner.lambda_, **weights}
 

@@ -19,8 +19,9 @@ from typing import NamedTuple
 from dgmarl.errors import RunError, UsageError
 from dgmarl.files import write_atomic
 
-GRAPH_KINDS = ("fixed", "random", "interventional")
-"""Graph sources of the package that are written with a colon."""
+GRAPH_KINDS = {"fixed", "random", "interventional"}
+"""Registered graph sources, which nothing is imported for; here those of the package that are
+written with a colon, `register_source` adds the others."""
 
 
 class CodeFiles(NamedTuple):

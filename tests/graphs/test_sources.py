@@ -5,16 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dgmarl.config.resolve import resolve
 from dgmarl.envs.base import Environment
 from dgmarl.envs.star_spread import StarSpread, StarSpreadConfig
 from dgmarl.errors import UsageError
 from dgmarl.graphs.interventional import InterventionalSource
-from dgmarl.graphs.sources import make_source
+from dgmarl.graphs.sources import Graphs, as_graphs, make_source
 from dgmarl.rollout import act_randomly, collect, reset_envs
 
 KEY = jax.random.key(0)
 N, T, B = 3, 40, 25
 ENV = StarSpread(StarSpreadConfig(N))
+CONFIG = resolve("star-spread/3")
 
 
 class Silent(StarSpread):
@@ -25,7 +27,7 @@ class Silent(StarSpread):
 
 def graphs(text, env=ENV):
     """What the source named `text` says about random play."""
-    source = make_source(text, ENV)
+    source = make_source(text, CONFIG, ENV)
 
     @jax.jit
     def play(key):
@@ -33,7 +35,7 @@ def graphs(text, env=ENV):
             env, act_randomly, reset_envs(env, key, None, B), key, T, source.needs, reset=False
         )[1]
         state = source.init(key, env)
-        found = source.infer(state, batch, key)
+        found = as_graphs(source.infer(state, batch, key)).edges
         after, metrics = source.update(state, batch, key)
         return found, state, after, metrics
 
@@ -76,15 +78,15 @@ def test_a_bad_fixed_graph_is_refused_with_a_reason(tmp_path, text, sentence):
     path = tmp_path / "graph.txt"
     path.write_text(text)
     with pytest.raises(UsageError, match=sentence):
-        make_source(f"fixed:{path}", ENV).init(KEY, ENV)
+        make_source(f"fixed:{path}", CONFIG, ENV).init(KEY, ENV)
 
 
 def test_a_missing_file_and_a_pickle_are_refused(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
-        make_source(f"fixed:{tmp_path / 'nothing.txt'}", ENV)
+        make_source(f"fixed:{tmp_path / 'nothing.txt'}", CONFIG, ENV)
     np.save(tmp_path / "pickled.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(UsageError, match="cannot be read"):
-        make_source(f"fixed:{tmp_path / 'pickled.npy'}", ENV)
+        make_source(f"fixed:{tmp_path / 'pickled.npy'}", CONFIG, ENV)
 
 
 def test_random_edges_have_their_probability_independently_and_self_loops_always():
@@ -105,7 +107,7 @@ def test_random_edges_have_their_probability_independently_and_self_loops_always
 )
 def test_a_bad_probability_is_refused(text):
     with pytest.raises(UsageError, match="is not a probability: choose a number from 0 to 1"):
-        make_source(text, ENV)
+        make_source(text, CONFIG, ENV)
 
 
 def test_the_oracle_is_what_the_environment_says():
@@ -119,22 +121,35 @@ def test_an_environment_without_an_oracle_is_told_what_to_do():
         UsageError,
         match="offers no oracle graph: define oracle_graph, or choose --graph interventional",
     ):
-        make_source("oracle", ENV).init(KEY, Silent(ENV.config))
+        make_source("oracle", CONFIG, ENV).init(KEY, Silent(ENV.config))
 
 
 def test_interventional_needs_no_oracle_and_takes_a_horizon():
     np.testing.assert_array_equal(graphs("interventional", Silent(ENV.config)), graphs("oracle"))
-    source = make_source("interventional:4", ENV)
+    source = make_source("interventional:4", CONFIG, ENV)
     assert isinstance(source, InterventionalSource)
-    assert source.horizon == 4
+    assert (source.horizon, source.rewards) == (4, False)
+
+
+@pytest.mark.parametrize("text", ["interventional:rewards", "interventional:2:rewards"])
+def test_interventional_gives_the_reward_graph_where_it_is_asked_for(text):
+    source = make_source(text, CONFIG, ENV)
+    start = reset_envs(ENV, KEY, None, 2)
+    batch = collect(ENV, act_randomly, start, KEY, 3, source.needs, reset=False)[1]
+    found = source.infer(source.init(KEY, ENV), batch, KEY)
+    assert isinstance(found, Graphs)
+    assert found.edges.shape == (3, 2, N, N)
+    assert found.reward_edges is not None
+    # Leaves cover landmarks, the hub is paid for it.
+    assert found.reward_edges[..., 1:, 0].any()
 
 
 @pytest.mark.parametrize(
-    "text", ["interventional:0", "interventional:-1", "interventional:1.5", "interventional:"]
+    "text", ["interventional:0", "interventional:-1", "interventional:1.5", "interventional:2:3"]
 )
 def test_a_bad_horizon_is_refused(text):
     with pytest.raises(UsageError, match=r"1 or more.*for example interventional:2"):
-        make_source(text, ENV)
+        make_source(text, CONFIG, ENV)
 
 
 def test_a_source_of_ones_own_comes_from_a_file(tmp_path):
@@ -152,19 +167,22 @@ def test_a_source_of_ones_own_comes_from_a_file(tmp_path):
         graphs(f"{path}:Source"), np.broadcast_to(jnp.tri(N, dtype=bool), (T, B, N, N))
     )
     with pytest.raises(UsageError, match="has no Sauce"):
-        make_source(f"{path}:Sauce", ENV)
+        make_source(f"{path}:Sauce", CONFIG, ENV)
 
 
 @pytest.mark.parametrize("text", ["orakle", "", "Complete"])
 def test_an_unknown_name_is_refused_with_all_names(text):
-    with pytest.raises(UsageError, match="must be learned, self, complete, oracle, interventional"):
-        make_source(text, ENV)
+    with pytest.raises(UsageError, match="must be learned, oracle, interventional"):
+        make_source(text, CONFIG, ENV)
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("init = infer = update = None\n    def __init__(self, size): pass", "without arguments"),
+        (
+            "needs = init = infer = update = None\n    def __init__(self, size): pass",
+            "without arguments",
+        ),
         ("needs = frozenset()", "lacks init, infer, update"),
         ("needs = {'dreams'}\n    init = infer = update = None", "needs ['dreams']"),
     ],
@@ -172,5 +190,5 @@ def test_an_unknown_name_is_refused_with_all_names(text):
 def test_a_users_source_that_cannot_work_is_refused(tmp_path, body, words):
     (tmp_path / "mine.py").write_text(f"class Mine:\n    {body}\n")
     with pytest.raises(UsageError) as refusal:
-        make_source(f"{tmp_path}/mine.py:Mine", ENV)
+        make_source(f"{tmp_path}/mine.py:Mine", CONFIG, ENV)
     assert words in str(refusal.value)

@@ -24,7 +24,7 @@ class Varying(NamedTuple):
     def of(cls, config: TrainConfig) -> "Varying":
         """The numbers of one run."""
         return cls(
-            learning_rate=config.learner.learning_rate,
+            learning_rate=getattr(config.learner, "learning_rate", 0.0),
             entropy_coef=getattr(config.learner, "entropy_coef", 0.0),
             unreached_weight=getattr(config.credit, "unreached_weight", 0.0),
             cross_weight=getattr(config.credit, "cross_weight", 0.0),

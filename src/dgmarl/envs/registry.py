@@ -53,6 +53,13 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
     )
 
 
+def register_family(name: str, family: Family) -> None:
+    """Add a family of environments; its name, the text before the slash, must be new."""
+    if name in FAMILIES:
+        raise UsageError(f"The environment family {name} exists already: choose another name.")
+    FAMILIES[name] = family
+
+
 def _make_lbf(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.lbf import LevelBasedForaging, parse
 

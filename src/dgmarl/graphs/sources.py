@@ -26,6 +26,7 @@ from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import RECORDABLE, Batch
+from dgmarl.trust import GRAPH_KINDS
 
 Graph = Bool[Array, "T B N N"] | Float[Array, "T B N N"]
 MEMBERS = ("needs", "init", "infer", "update")
@@ -143,6 +144,7 @@ def register_source(name: str, factory: Factory, argument: str = "") -> None:
     if name in SOURCES:
         raise UsageError(f"The graph source {name} exists already: choose another name.")
     SOURCES[name] = (factory, argument)
+    GRAPH_KINDS.add(name)
 
 
 def source_names() -> str:

@@ -110,11 +110,9 @@ def main() -> None:
     checkpoints = [checkpoint_row(options.env, options.method, seeds) for seeds in options.seeds]
     for row in checkpoints:
         print(
-            (
-                f"checkpoint of {row['env']}, seeds {row['seeds']}: {row['replay_mib']:,.0f} MiB "
-                f"of replay, {row['on_disk_mib']:,.0f} MiB on disk, written in "
-                f"{row['write_s']:.1f} s, read in {row['read_s']:.1f} s"
-            )
+            f"checkpoint of {row['env']}, seeds {row['seeds']}: {row['replay_mib']:,.0f} MiB "
+            f"of replay, {row['on_disk_mib']:,.0f} MiB on disk, written in "
+            f"{row['write_s']:.1f} s, read in {row['read_s']:.1f} s"
         )
     if options.json:
         device = f"{jax.devices()[0].device_kind} ({platform.machine()})"

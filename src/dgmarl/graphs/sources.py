@@ -29,7 +29,8 @@ from dgmarl.rollout import RECORDABLE, Batch
 from dgmarl.trust import GRAPH_KINDS
 
 Graph = Bool[Array, "T B N N"] | Float[Array, "T B N N"]
-MEMBERS = ("needs", "init", "infer", "update")
+METHODS = ("init", "infer", "update")
+"""Of a user's own source, checked before it is made; `needs` may be set when it is."""
 
 
 class Graphs(NamedTuple):
@@ -160,8 +161,9 @@ def make_source(
     name, colon, argument = text.partition(":")
     if name in SOURCES:
         factory, allowed = SOURCES[name]
-        if argument and not allowed:
-            raise UsageError(f"--graph is {text!r}, but {name} has no argument: write {name}.")
+        empty = colon and not argument and not allowed.startswith(":")
+        if empty or (argument and not allowed):
+            raise UsageError(f"--graph is {text!r}, but must be written {name}{allowed}.")
         return factory(argument, config, env, varying or Varying.of(config))
     if colon and name:
         return _custom_source(text)
@@ -176,25 +178,31 @@ def as_graphs(found: Graph | Graphs) -> Graphs:
 def _custom_source(text: str) -> GraphSource:
     """A user's own source: its members are checked before anything is called."""
     cls = load_object(text, "graph source")
-    missing = [name for name in MEMBERS if not hasattr(cls, name)]
-    if not isinstance(cls, type) or missing:
-        lacks = f"lacks {', '.join(missing)}" if missing else "is not a class"
-        raise UsageError(
-            f"--graph {text} is not a graph source, it {lacks}: see "
-            "dgmarl.graphs.sources.GraphSource."
-        )
+    if not isinstance(cls, type):
+        raise UsageError(f"--graph {text} is not a graph source: name a class.")
+    _refuse_incomplete(text, cls, METHODS)
     try:
         source = cls()
     except TypeError as error:
         raise UsageError(
             f"--graph {text}: the source cannot be made without arguments ({error})."
         ) from error
+    _refuse_incomplete(text, source, ("needs",))
     if not set(source.needs) <= set(RECORDABLE):
         raise UsageError(
             f"--graph {text}: the source needs {sorted(source.needs)}, but allowed are "
             f"{', '.join(RECORDABLE)}."
         )
     return source
+
+
+def _refuse_incomplete(text: str, source: Any, members: tuple[str, ...]) -> None:
+    missing = [name for name in members if not hasattr(source, name)]
+    if missing:
+        raise UsageError(
+            f"--graph {text} is not a graph source, it lacks {', '.join(missing)}: see "
+            "dgmarl.graphs.sources.GraphSource."
+        )
 
 
 def fixed_source(path: str) -> FixedSource:

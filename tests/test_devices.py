@@ -39,7 +39,16 @@ def check(returns: np.ndarray, steps: np.ndarray) -> None:
     assert (np.diff(steps, axis=1) > 0).all()
 
 
-@pytest.mark.parametrize("name", RUNS)
+ON_ONE = [
+    pytest.param(
+        name, marks=[] if name in ("fast ippo-dg fc", "paper qmix gru") else pytest.mark.slow
+    )
+    for name in RUNS
+]
+"""Most other tests train on one device too, so two of these are enough for every day."""
+
+
+@pytest.mark.parametrize("name", ON_ONE)
 def test_a_preset_trains_on_one_device(name):
     result = alone(RUNS[name].config())
     check(result.returns, result.steps)

@@ -10,10 +10,11 @@ from dgmarl.envs.base import Environment, EnvSpec, NotOfferedError, Observation,
 from dgmarl.envs.checker import check_env
 from dgmarl.envs.registry import FAMILIES, make_env
 
-# Every example of a family compiles for a while; one of each is enough for every day.
+# Every example of a family compiles for a while; one of each is enough for every day. Battles are
+# tested on a skirmish of their own (test_smaclite.py).
 IDS = [
-    pytest.param(example, marks=[pytest.mark.slow] * (k > 0))
-    for family in FAMILIES.values()
+    pytest.param(example, marks=[pytest.mark.slow] * (k > 0 or name == "smaclite"))
+    for name, family in FAMILIES.items()
     for k, example in enumerate(family.examples)
 ]
 

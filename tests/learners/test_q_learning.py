@@ -403,11 +403,11 @@ found."""
     ("game", "method", "payoff", "steps"),
     [
         ("climbing", "vdn", 5, 32_000),
-        ("climbing", "qmix", 5, 32_000),
+        pytest.param("climbing", "qmix", 5, 32_000, marks=pytest.mark.slow),
         pytest.param("climbing", "qplex", 11, 128_000, marks=pytest.mark.slow),
-        ("penalty-50", "vdn", 2, 32_000),
-        ("penalty-50", "qmix", 2, 32_000),
-        ("two-step", "vdn", 7, 32_000),
+        pytest.param("penalty-50", "vdn", 2, 32_000, marks=pytest.mark.slow),
+        pytest.param("penalty-50", "qmix", 2, 32_000, marks=pytest.mark.slow),
+        pytest.param("two-step", "vdn", 7, 32_000, marks=pytest.mark.slow),
         ("two-step", "qmix", 8, 48_000),
     ],
 )

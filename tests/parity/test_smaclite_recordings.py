@@ -36,7 +36,10 @@ def run(script: str, *arguments: object) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-@pytest.mark.parametrize(("name", "count"), {"MMM": 36, "corridor": 6 + 38 + 4 * 8}.items())
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("MMM", 36), pytest.param("corridor", 6 + 38 + 4 * 8, marks=pytest.mark.slow)],
+)
 def test_the_excerpt_of_a_recording_is_reproduced(name, count):
     code, lines = run("replay.py", "smaclite", EXCERPTS / f"smaclite_{name}.npz")
     assert code == 0, lines

@@ -200,6 +200,7 @@ def test_remnants_of_a_checkpoint_that_was_being_written_are_ignored_and_cleared
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000001", "00000003"]
 
 
+@pytest.mark.slow
 def test_a_learned_graph_goes_on_where_it_stopped(tmp_path):
     changing = {"graph_model.gradient_steps": 2, "graph_model.pair_fraction": 0.5}
     config = resolve(GIFT, "ippo-dg", {**WINDOWS, **changing}, seeds=1, steps=60, graph="learned")

@@ -63,6 +63,7 @@ def test_batched_runs_of_learned_graphs_differ_by_their_threshold():
     assert densities == [*thresholds[:1], 1.0]
 
 
+@pytest.mark.slow
 def test_batched_runs_of_one_rule_standardise_rewards_as_it_does():
     """Local credit has statistics for each agent, which graph credit has not."""
     rates = (1e-3, 2e-3)

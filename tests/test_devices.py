@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+from dgmarl import UsageError, api, device
 from tests.preset_runs import CREDITS, RUNS, alone
+from tests.tiny import GIFT, SMALL
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +77,19 @@ def test_a_resumed_run_on_two_devices_is_the_uninterrupted_one(two_devices):
     found = two_devices[0]
     assert found["interrupted"]
     np.testing.assert_array_equal(found["resumed returns"], found["whole returns"])
+
+
+def test_determinism_is_asked_for_in_time_or_refused(monkeypatch):
+    """The compiler reads its flag at the first computation; a CPU needs none."""
+    monkeypatch.setenv("XLA_FLAGS", "")
+    jax.devices()  # now it is too late for a GPU
+    device.require_determinism()
+    assert os.environ["XLA_FLAGS"] == ""
+    monkeypatch.setattr(device, "launch_bound", lambda: True)
+    with pytest.raises(UsageError, match="has already computed something"):
+        api.train(GIFT, "ippo-local", deterministic=True, overrides=SMALL, seeds=1, steps=40)
+    monkeypatch.setattr(device, "_backend_is_initialised", lambda: False)
+    device.require_determinism()
+    assert device.DETERMINISTIC in os.environ["XLA_FLAGS"]
+    device.require_determinism()
+    assert os.environ["XLA_FLAGS"].count(device.DETERMINISTIC) == 1

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from dgmarl.config.methods import find_method
+from dgmarl.config.methods import METHODS, find_method
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.config.yaml import build, plain
@@ -45,8 +45,8 @@ NUMBERS = (
     "graph_model.threshold",
 )
 """What may differ between batched runs besides credit rule and graph."""
-TEAM_RULE = "dgmarl.credit.team:TeamRule"
-RULES = ("dgmarl.credit.local:LocalRule", TEAM_RULE, "dgmarl.credit.graph:GraphRule")
+TEAM_RULE, GRAPH_RULE = "dgmarl.credit.team:TeamRule", "dgmarl.credit.graph:GraphRule"
+RULES = ("dgmarl.credit.local:LocalRule", TEAM_RULE, GRAPH_RULE)
 """Rules that `BatchedRule` can stand in for."""
 
 
@@ -183,8 +183,10 @@ def _common(configs: Sequence[TrainConfig]) -> TrainConfig:
     if len({config.method for config in configs}) == 1 or graphs:
         return (graphs or configs)[0]
     first = configs[0]
-    method = f"{first.method.partition('-')[0]}-dg"
-    return build(TrainConfig, {**plain(first), "method": method})
+    own = find_method(first.method)
+    same = [m for m in METHODS.values() if (m.learner, m.allowed) == (own.learner, own.allowed)]
+    method = next(method for method in same if method.rule == GRAPH_RULE)
+    return build(TrainConfig, {**plain(first), "method": method.name})
 
 
 def _in_form(state: TrainState, like: TrainState) -> TrainState:

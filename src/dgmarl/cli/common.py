@@ -68,3 +68,9 @@ def status(message: str):
     from rich.text import Text
 
     return Console(stderr=True).status(Text(message))
+
+
+def require_episodes(episodes: int) -> None:
+    """Validate --episodes."""
+    if episodes < 1:
+        raise UsageError(f"--episodes is {episodes}, but at least 1 episode must be played.")

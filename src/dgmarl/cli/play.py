@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from dgmarl.cli.common import Options, RunPath, Trust, counted, refuse_broken, status
+from dgmarl.cli.common import (
+    Options,
+    RunPath,
+    Trust,
+    counted,
+    refuse_broken,
+    require_episodes,
+    status,
+)
 from dgmarl.config.yaml import parse_assignments
-from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable, write_atomic
 
 if TYPE_CHECKING:
@@ -37,10 +44,7 @@ class Evaluate:
 
     def run(self) -> int:
         """Print one line per seed and the mean with its interval."""
-        if self.episodes < 1:
-            raise UsageError(
-                f"--episodes is {self.episodes}, but at least 1 episode must be played."
-            )
+        require_episodes(self.episodes)
         from dgmarl import api
         from dgmarl.report.statistics import mean_interval
         from dgmarl.runs.folder import RunFolder
@@ -101,10 +105,7 @@ class Watch:
 
     def run(self) -> int:
         """Record, draw, write, and say where the page is."""
-        if self.episodes < 1:
-            raise UsageError(
-                f"--episodes is {self.episodes}, but at least 1 episode must be played."
-            )
+        require_episodes(self.episodes)
         refuse_unwritable(self.out)
         from dgmarl.report.movie import SUFFIXES, write_movie
         from dgmarl.report.replay_page import replay_page
@@ -166,10 +167,7 @@ class Graph:
 
     def run(self) -> int:
         """Record, compare, write, and say where the page is."""
-        if self.episodes < 1:
-            raise UsageError(
-                f"--episodes is {self.episodes}, but at least 1 episode must be played."
-            )
+        require_episodes(self.episodes)
         refuse_unwritable(self.out)
         import jax
 

@@ -165,6 +165,8 @@ class Run(NamedTuple):
         cross_weight = getattr(credit, "cross_weight", 1)
         if unreached:
             notes.append(f"In training they kept the weight {unreached:.2g}.")
+        if getattr(credit, "others", "sum") == "mean" and self.env.spec.n_agents > 2:
+            notes.append("In training the rewards of others were averaged over those reached.")
         if cross_weight != 1:
             notes.append(f"In training the rewards of others had a weight of {cross_weight:g}.")
         return " ".join(notes)
@@ -173,7 +175,7 @@ class Run(NamedTuple):
         """Arguments with which `credited_rewards` gives the weights of this run's training; None
         without graph credit."""
         learner, credit = self.config.learner, self.config.credit
-        names = ("unreached_weight", "cross_weight", "advantage_form")
+        names = ("unreached_weight", "cross_weight", "others", "advantage_form")
         if not self.trainer.uses_graph or not all(hasattr(credit, name) for name in names):
             return None
         weights = {name: getattr(credit, name) for name in names}

@@ -57,7 +57,7 @@ def test_help_shows_the_defaults_of_environment_method_and_preset(capsys):
     assert default("learner.hidden", "star-spread/5", "--method", "mappo-dg") == "64"
     assert default("learner.hidden", "lbf/8x8-2p-2f", "--method", "iql") == "128"
     assert default("n-envs", "lbf/8x8-2p-2f", "--preset", "fast") == "128"
-    assert default("credit.cross-weight", "lbf/8x8-3p-2f") == "0.3"
+    assert default("credit.others", "lbf/8x8-3p-2f") == "mean"
 
 
 def test_help_is_quick_and_imports_no_jax():

@@ -19,7 +19,12 @@ def gae_loop(reward, value, next_value, bootstrap, continues, gamma, lambda_):
 def pair_loop(reward, value, next_value, graph, bootstrap, continues, gamma, lambda_, options=None):
     """The summands [T, j, i] of `graph_gae` for one window [T, N]; its "return" form sums rewards
     and values, not TD errors."""
-    defaults = {"unreached_weight": 0.0, "advantage_form": "td", "reward_graph": None}
+    defaults = {
+        "unreached_weight": 0.0,
+        "advantage_form": "td",
+        "reward_graph": None,
+        "others": "sum",
+    }
     options = defaults | (options or {})
     unreached = options["unreached_weight"]
     n_steps, n_agents = reward.shape
@@ -35,6 +40,9 @@ def pair_loop(reward, value, next_value, graph, bootstrap, continues, gamma, lam
             met_at[met & (met_at < 0)] = t
             if options["advantage_form"] == "td":
                 weight = (1 - unreached) * met + unreached
+                if options["others"] == "mean":
+                    total = (weight * ~np.eye(n_agents, dtype=bool)).sum(-1, keepdims=True)
+                    weight = weight / np.maximum(total, 1)
                 pairs[start] += (gamma * lambda_) ** (t - start) * weight * delta[t]
             before = (before @ graph[t]).clip(0, 1)
             if not continues[t]:

@@ -2,6 +2,7 @@
 recordings of the original."""
 
 import doctest
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,6 +28,8 @@ VARIANTS = [
     for weight in (UNREACHED, 0.3, 0.0)
     for form in ("td", "return")
 ]
+# Padding agents that keep a weight would be averaged over.
+VARIANTS.append({"unreached_weight": 0.0, "others": "mean"})
 
 
 def run(window: Window, gamma: Any = GAMMA, lambda_: Any = LAMBDA, **options: Any) -> Any:
@@ -76,11 +79,10 @@ def test_equals_the_double_loop_in_float64(window, variant):
 @pytest.mark.parametrize(("n_steps", "n_agents"), [(1, 1), (1, 12), (2, 2), (60, 1), (33, 7)])
 def test_equals_the_double_loop_without_padding(n_steps, n_agents):
     window = random_window(np.random.default_rng(n_steps), n_steps, n_agents, dtype=np.float32)
-    for weight in (0.0, UNREACHED):
-        theirs = by_loop(window, unreached_weight=weight)
-        np.testing.assert_allclose(
-            run(window, unreached_weight=weight), theirs, rtol=1e-5, atol=1e-5
-        )
+    for weight, others in ((0.0, "sum"), (UNREACHED, "sum"), (UNREACHED, "mean")):
+        options = {"unreached_weight": weight, "others": others}
+        theirs = by_loop(window, **options)
+        np.testing.assert_allclose(run(window, **options), theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_the_cap_of_the_original_matters_only_beyond_100_steps(golden):
@@ -212,9 +214,29 @@ def test_cross_weight_scales_what_comes_from_others(window, form):
     )
 
 
+@pytest.mark.parametrize("weight", [UNREACHED, 0.0])
+def test_the_mean_over_one_other_is_the_sum(weight):
+    pair = random_window(np.random.default_rng(3), 20, 2, dtype=np.float32)
+    summed, mean = (run(pair, unreached_weight=weight, others=kind) for kind in ("sum", "mean"))
+    np.testing.assert_allclose(mean, summed, rtol=1e-6, atol=1e-6)
+    if not weight:
+        np.testing.assert_array_equal(mean, summed)
+
+
+def test_the_mean_over_a_complete_graph_is_the_mean_of_the_others_gae(window):
+    complete = window._replace(graph=np.ones_like(window.graph))
+    own = plain_gae(window)
+    expected = own + (own.sum(-1, keepdims=True) - own) / 3
+    np.testing.assert_allclose(run(complete, others="mean"), expected, rtol=1e-5, atol=1e-5)
+
+
 @settings(max_examples=10, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([UNREACHED, 0.0]))
-def test_reward_graph_equals_the_double_loop(seed, weight):
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([UNREACHED, 0.0]),
+    st.sampled_from(["sum", "mean"]),
+)
+def test_reward_graph_equals_the_double_loop(seed, weight, others):
     rng = np.random.default_rng(seed)
     window = random_window(rng, 20, 4, edge=0.1, dtype=np.float32)
     constant = rng.random((4, 4)) < 0.2
@@ -222,8 +244,9 @@ def test_reward_graph_equals_the_double_loop(seed, weight):
     # the same.
     changing = np.broadcast_to((rng.random((20, 1, 4, 4)) < 0.2), window.graph.shape)
     for reward_graph, for_loop in ((constant, constant), (changing, changing[:, 0])):
-        theirs = by_loop(window, unreached_weight=weight, reward_graph=for_loop)
-        ours = run(window, unreached_weight=weight, reward_graph=reward_graph)
+        options = {"unreached_weight": weight, "others": others}
+        theirs = by_loop(window, reward_graph=for_loop, **options)
+        ours = run(window, reward_graph=reward_graph, **options)
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -273,9 +296,10 @@ def test_neighbour_lists_give_the_same():
 
 def test_soft_edges_of_zero_and_one_are_boolean(window):
     steps = window._replace(graph=window.graph.astype(np.float32))
-    for weight in (UNREACHED, 0.0):
-        soft = soft_graph_gae(*steps, gamma=GAMMA, lambda_=LAMBDA, unreached_weight=weight)
-        boolean = run(window, unreached_weight=weight)
+    for weight, others in ((UNREACHED, "sum"), (0.0, "sum"), (UNREACHED, "mean")):
+        options = {"unreached_weight": weight, "others": others}
+        soft = soft_graph_gae(*steps, gamma=GAMMA, lambda_=LAMBDA, **options)
+        boolean = run(window, **options)
         np.testing.assert_allclose(soft, boolean, rtol=1e-5, atol=1e-5)
 
 
@@ -291,17 +315,15 @@ def test_soft_credit_fades_along_a_chain():
 # Masks, shapes and transformations.
 
 
-@pytest.mark.parametrize("form", ["td", "return"])
-def test_nothing_leaks_out_of_padding(form):
+@pytest.mark.parametrize("options", [{}, {"advantage_form": "return"}, {"others": "mean"}], ids=str)
+def test_nothing_leaks_out_of_padding(options):
     window = padded(random_window(np.random.default_rng(2), 10, 3, end=0.0, dtype=np.float32))
     poisoned = window._replace(
         reward=window.reward.copy(), value=window.value.copy(), next_value=window.next_value.copy()
     )
     poisoned.reward[10:], poisoned.value[10:], poisoned.next_value[10:] = np.nan, np.inf, np.nan
     complete = np.ones_like(window.graph)
-    kept, ours = (
-        run(w._replace(graph=complete), advantage_form=form)[:10] for w in (window, poisoned)
-    )
+    kept, ours = (run(w._replace(graph=complete), **options)[:10] for w in (window, poisoned))
     np.testing.assert_array_equal(ours, kept)
 
 
@@ -313,10 +335,12 @@ def test_any_batch_axes(window):
     np.testing.assert_allclose(more[:, 1], direct, rtol=1e-6, atol=1e-6)
 
 
-def test_jit_and_vmap(window):
-    direct = run(window)
-    jitted = jax.jit(lambda lambda_, *w: run(Window(*w), lambda_=lambda_))(LAMBDA, *window)
-    mapped = jax.vmap(lambda *w: run(Window(*w)), in_axes=1, out_axes=1)(*window)
+@pytest.mark.parametrize("others", ["sum", "mean"])
+def test_jit_and_vmap(window, others):
+    credit = partial(run, others=others)
+    direct = credit(window)
+    jitted = jax.jit(lambda lambda_, *w: credit(Window(*w), lambda_=lambda_))(LAMBDA, *window)
+    mapped = jax.vmap(lambda *w: credit(Window(*w)), in_axes=1, out_axes=1)(*window)
     np.testing.assert_allclose(jitted, direct, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(mapped, direct, rtol=1e-6, atol=1e-6)
 
@@ -361,6 +385,8 @@ def test_gradients_of_values_and_constants():
             "constant in time",
         ),
         ({"cross_weight": np.ones(2)}, "cross_weight must be one number"),
+        ({"others": "median"}, "others must be 'sum' or 'mean'"),
+        ({"others": "mean", "advantage_form": "return"}, "belongs to advantage_form='td'"),
         ({"method": "fast"}, "method must be"),
         ({"max_degree": 0}, "max_degree counts"),
     ],

@@ -36,6 +36,7 @@ OF_PRESET = {
 }
 N = 3
 METHODS = ("ippo-local", "ippo-global", "ippo-dg")
+SUM = {"credit.others": "sum"}
 
 
 QUICK = {("lbf", "tuned"), ("star-spread", "fast"), ("matrix", "tuned"), ("own class", "fast")}
@@ -152,12 +153,15 @@ def test_in_preset_paper_the_two_differ_by_their_reward_statistics_alone(window)
 
 @pytest.mark.parametrize("preset", ["tuned", "fast"])
 def test_the_complete_graphs_advantage_is_the_sum_of_all_agents_gae(window, preset):
-    graph, local = Case("ippo-dg", preset), Case("ippo-local", preset)
+    graph, local = Case("ippo-dg", preset, **SUM), Case("ippo-local", preset)
     found = graph.assign(window, jnp.ones_like(window.graph))
     steps = (found.reward, window.value, window.next_value, window.bootstrap, window.continues)
     each = gae(*steps, graph.config.learner.gamma, graph.config.learner.lambda_)
     total = np.broadcast_to(np.asarray(each).sum(-1, keepdims=True), each.shape)
     np.testing.assert_allclose(found.advantage, total, rtol=1e-5, atol=1e-5)
+    mean = Case("ippo-dg", preset).assign(window, jnp.ones_like(window.graph))
+    expected = each + (total - each) / (N - 1)
+    np.testing.assert_allclose(mean.advantage, expected, rtol=1e-5, atol=1e-5)
     # The graph decides whose advantage counts, never what the critic is to predict.
     np.testing.assert_array_equal(found.target, local.assign(window).target)
 
@@ -200,7 +204,7 @@ def test_only_the_paper_standardises_and_all_methods_scale_alike(env, preset):
 
 
 def test_a_reward_graph_is_used(window):
-    case, rng = Case("ippo-dg"), np.random.default_rng(1)
+    case, rng = Case("ippo-dg", **SUM), np.random.default_rng(1)
     reward_edges = jnp.asarray(rng.random(window.graph.shape) < 0.3)
     found = case.assign(window, Graphs(identity(window), reward_edges))
     scaled = window._replace(reward=np.asarray(found.reward), graph=np.asarray(identity(window)))

@@ -74,12 +74,12 @@ def test_what_is_written_is_read_back(tmp_path, replay, recorded):
     assert path.stat().st_size < 50_000
 
 
-@pytest.mark.parametrize("form", ["td", "return"])
+@pytest.mark.parametrize(("form", "others"), [("td", "sum"), ("td", "mean"), ("return", "sum")])
 @pytest.mark.parametrize("unreached", [0.2, 0.0])
-def test_weights_are_those_of_credited_rewards_on_any_graph(form, unreached):
+def test_weights_are_those_of_credited_rewards_on_any_graph(form, others, unreached):
     """Looked up by meeting lag, they are the derivative of the advantage for every agent and
     step."""
-    options = {**CREDIT, "advantage_form": form, "unreached_weight": unreached}
+    options = {**CREDIT, "advantage_form": form, "unreached_weight": unreached, "others": others}
     graph = np.random.default_rng(1).uniform(size=(6, 5, 5)) < 0.12
     graph |= np.eye(5, dtype=bool)
     from dgmarl import meeting_times
@@ -96,6 +96,10 @@ def test_weights_are_those_of_credited_rewards_on_any_graph(form, unreached):
             lag = int(lags[t, agent, i])
             table = weights.own if i == agent else rows.get(lag, weights.unreached)
             found[t:, i] = table[: 6 - t]
+        if others == "mean":
+            away = np.arange(5) != agent
+            total = found[t:, away].sum(-1) / weights.full[: 6 - t]
+            found[t:, away] /= np.maximum(total, 1)[:, None]
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 

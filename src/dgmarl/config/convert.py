@@ -20,14 +20,18 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     Options that format 2 no longer has are dropped: they bear on training, not on the policy.
     """
     version = values.get("format", FORMAT_VERSION)
-    for section in ("learner", "graph_model"):
+    for section in ("learner", "credit", "graph_model"):
         if not isinstance(values.get(section, {}), Mapping):
             raise UsageError(f"{section} is {values[section]!r}, but must be a mapping of fields.")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise UsageError(
             f"format is {version}, newer than this dgmarl knows ({FORMAT_VERSION}): update dgmarl."
         )
-    return _from_format_1(values) if version == 1 else dict(values)
+    new = _from_format_1(values) if version == 1 else dict(values)
+    if "format" in values and "cross_weight" in new.get("credit", {}):
+        # Written before there was a choice.
+        new["credit"] = {"others": "sum", **new["credit"]}
+    return new
 
 
 def removed_options(values: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ CriticKind = Literal["agent", "own-state", "central", "central-heads"]
 MixerKind = Literal["none", "vdn", "qmix", "qplex"]
 RewardScaling = Literal["none", "scale", "standardise"]
 AdvantageForm = Literal["td", "return"]
+OthersWeight = Literal["mean", "sum"]
 Precision = Literal["float32", "float16"]
 
 
@@ -152,6 +153,8 @@ class GraphCreditConfig(CreditConfig):
 
     unreached_weight: float = 0.0
     """Weight of agents that have not been reached; the paper's runs: 1 - lambda = 0.05."""
+    others: OthersWeight = "sum"
+    """Mean over the other agents reached so far, or their sum; the paper's runs: sum."""
     cross_weight: float = 1.0
     """Weight of other agents' rewards; 1: the paper's."""
     advantage_form: AdvantageForm = "td"
@@ -161,6 +164,11 @@ class GraphCreditConfig(CreditConfig):
     def __post_init__(self) -> None:
         """Validate ranges."""
         _fraction(self, "credit", "unreached_weight", "cross_weight")
+        if self.others == "mean" and self.advantage_form == "return":
+            raise UsageError(
+                "credit.others is mean, but credit.advantage_form return adds up whole returns: "
+                "set credit.others to sum."
+            )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ a mean acts as a time penalty where episodes can end early, and other statistics
 make rules differ in more than credit (docs/credit.md). The other presets scale rewards.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -97,15 +96,14 @@ def ppo_preset(env: str, preset: Preset) -> Overrides:
 
 
 def graph_preset(env: str, preset: Preset) -> Overrides:
-    """The same with graph credit: the paper's runs keep unreached agents with weight 1 - lambda.
-
-    In foraging teams of three or more, others' rewards are mostly noise and count 0.3; with one
-    partner they are the signal (docs/learned-graphs.md).
-    """
-    if preset == "paper":
-        return {**ppo_preset(env, preset), "credit.unreached_weight": 0.05}
-    team_of_three = env.startswith("lbf/") and not re.search(r"-2p(-|$)", env)
-    return {**ppo_preset(env, preset), **({"credit.cross_weight": 0.3} if team_of_three else {})}
+    """The same with graph credit: the paper's runs sum over reached agents and keep unreached ones
+    with weight 1 - lambda. The mean over reached agents is better in larger teams, in which others'
+    rewards are mostly noise, and the same in pairs (docs/credit.md)."""
+    paper = {"credit.unreached_weight": 0.05}
+    return {
+        **ppo_preset(env, preset),
+        **(paper if preset == "paper" else {"credit.others": "mean"}),
+    }
 
 
 def central_graph_preset(env: str, preset: Preset) -> Overrides:

@@ -13,6 +13,8 @@ class Varying(NamedTuple):
     entropy_coef: Any
     unreached_weight: Any
     cross_weight: Any
+    mean_of_others: Any
+    """Others' TD errors are averaged over the agents reached so far, not summed."""
     threshold: Any
     """Of the learned graph."""
     team_reward: Any = False
@@ -28,5 +30,6 @@ class Varying(NamedTuple):
             entropy_coef=getattr(config.learner, "entropy_coef", 0.0),
             unreached_weight=getattr(config.credit, "unreached_weight", 0.0),
             cross_weight=getattr(config.credit, "cross_weight", 0.0),
+            mean_of_others=getattr(config.credit, "others", "sum") == "mean",
             threshold=config.graph_model.threshold,
         )

@@ -1,6 +1,7 @@
 """Graph credit (MAPPO-DG, IPPO-DG): each agent is credited with the rewards that a path of the
 dependence graph connects its action to (Algorithm 1 of the paper)."""
 
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,7 +19,10 @@ from dgmarl.rollout import Batch
 
 
 class GraphRule(LocalRule):
-    """Adv = GAE of the own rewards + cross_weight * credit for the rewards of others."""
+    """Adv = GAE of the own rewards + cross_weight * credit for the rewards of others.
+
+    With `credit.others` = mean the TD errors of others are averaged over those reached so far; with
+    two agents that is their sum."""
 
     needs: frozenset[str] = frozenset({"graph"})
 
@@ -27,6 +31,7 @@ class GraphRule(LocalRule):
         self.form = config.credit.advantage_form
         self.unreached_weight = varying.unreached_weight
         self.cross_weight = varying.cross_weight
+        self.mean_of_others = varying.mean_of_others if self.form == "td" else False
 
     def statistics_shape(self) -> tuple[int, ...]:
         """One statistic over all agents' rewards."""
@@ -48,8 +53,8 @@ class GraphRule(LocalRule):
         self, batch: Batch, reward: Array, values: Values, graph: Graphs, own: Array
     ) -> Float[Array, "T B N"]:
         """The advantage with full cross weight. own: GAE of the agents' own rewards."""
-        steps = (reward, values.now, values.next)
         masks = (batch.bootstrap, batch.continues, self.gamma, self.lambda_)
+        steps = (reward, values.now, values.next, graph.edges, *masks)
         weight = {"unreached_weight": self.unreached_weight}
         if graph.edges.dtype != jnp.bool_:
             if self.form == "return" or graph.reward_edges is not None:
@@ -57,16 +62,13 @@ class GraphRule(LocalRule):
                     "The graph source gives soft edges, which have no reward graph and only the "
                     "advantage form td: set credit.advantage_form to td, or use Boolean edges."
                 )
-            return soft_graph_gae(*steps, graph.edges, *masks, **weight)
-        if self.form == "return":
-            shape = (*values.now.shape, values.now.shape[-1])
-            weight["pair_baseline"] = jnp.broadcast_to(values.now[..., None, :], shape)
-        return graph_gae(
-            *steps,
-            graph.edges,
-            *masks,
-            advantage_form=self.form,
-            reward_graph=graph.reward_edges,
-            own=own,
-            **weight,
-        )
+            credit = partial(soft_graph_gae, *steps, **weight)
+        else:
+            if self.form == "return":
+                shape = (*values.now.shape, values.now.shape[-1])
+                weight["pair_baseline"] = jnp.broadcast_to(values.now[..., None, :], shape)
+            options = {"advantage_form": self.form, "reward_graph": graph.reward_edges, "own": own}
+            credit = partial(graph_gae, *steps, **options, **weight)
+        if isinstance(self.mean_of_others, bool):
+            return credit(others="mean" if self.mean_of_others else "sum")
+        return jnp.where(self.mean_of_others, credit(others="mean"), credit(others="sum"))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.config.parts import AdvantageForm
+from dgmarl.config.parts import AdvantageForm, OthersWeight
 from dgmarl.credit.gae import (
     discounted_sums,
     require_floats,
@@ -34,6 +34,7 @@ from dgmarl.graphs.reach import (
     require_weights,
     scan_lags,
 )
+from dgmarl.rollout import anywhere
 
 
 class Steps(NamedTuple):
@@ -61,6 +62,7 @@ def graph_gae(
     pair_baseline: Float[Arrays, "T *B N N"] | None = None,
     reward_graph: Bool[Arrays, "... N N"] | None = None,
     cross_weight: float | Float[Arrays, "..."] = 1.0,
+    others: OthersWeight = "sum",
     per_pair: bool = False,
     method: Method = "auto",
     max_degree: int | None = None,
@@ -81,6 +83,13 @@ def graph_gae(
     The "td" form drops credit that a critic with a view wider than agent i's own state has already
     booked before M; the "return" form does not, and needs a baseline to keep its variance down.
 
+    With others = "mean" ("td" form) the TD errors of others are averaged at each step instead of
+    summed. With w[t', i] = 1 from M on and u before,
+
+        Adv[t, j] = GAE^j[t] + cross_weight * sum over t' >= t, i != j of
+                    (gamma*lambda)^(t'-t) * w[t', i] / max(1, sum over k != j of w[t', k])
+                    * delta^i_t'
+
     reward, value, next_value: per agent; next_value is the value of the true successor, before any
       reset.
     graph: A[t, j, i], Boolean: what j does at t can reach i's next state. Row = source, column =
@@ -96,6 +105,8 @@ def graph_gae(
       may then switch off again, exact in O(T^2 N^3), "td" form only. Default: only i itself.
     cross_weight: one number, one per pair (broadcast to [..., N, N]), or one per step and pair
       (shape of `graph`).
+    others: "sum" or "mean" of the reached others. The mean costs O(L T N^2) more, L the longest lag
+      at which a pair meets.
     per_pair: return the summands [T, ..., j, i] instead of their sum over i.
     method, max_degree: see `meeting_times`.
     own: the result of `gae` on the same arguments, where the caller has it already.
@@ -114,8 +125,10 @@ def graph_gae(
     bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
     require_fractions(gamma=gamma, lambda_=lambda_, unreached_weight=unreached_weight)
     _check_options(advantage_form, pair_baseline, reward_graph, cross_weight, graph)
+    _check_others(others, advantage_form)
     options = {
         "form": advantage_form,
+        "others": others,
         "per_pair": per_pair,
         "max_degree": degree_bound(graph, method, max_degree),
     }
@@ -146,6 +159,7 @@ def soft_graph_gae(
     *,
     unreached_weight: float | Float[Arrays, ""] = 0.0,
     cross_weight: float | Float[Arrays, "..."] = 1.0,
+    others: OthersWeight = "sum",
     per_pair: bool = False,
 ) -> Float[Array, "T *B N"] | Float[Array, "T *B N N"]:
     """Algorithm 1 with soft edges: the TD error of i counts with the strongest path that has
@@ -164,7 +178,10 @@ def soft_graph_gae(
     require_fractions(gamma=gamma, lambda_=lambda_, unreached_weight=unreached_weight)
     _check_cross_weight(cross_weight, weights)
     steps = Steps(reward, value, next_value, bootstrap, continues)
-    pairs = _soft_pairs(steps, weights, gamma, lambda_, cross_weight, unreached_weight)
+    _check_others(others, "td")
+    pairs = _soft_pairs(
+        steps, weights, gamma, lambda_, cross_weight, unreached_weight, others=others
+    )
     return pairs if per_pair else pairs.sum(-1)
 
 
@@ -182,7 +199,7 @@ def credited_rewards(
 
     The advantage is linear in the rewards, so these weights are its derivative; in the "td" form
     they are the weights of the TD errors too. options: those of `graph_gae` that bear on it
-    (unreached_weight, advantage_form, reward_graph, cross_weight)."""
+    (unreached_weight, advantage_form, reward_graph, cross_weight, others)."""
     graph, ends = require_graph(graph), jnp.asarray(ends)
     if graph.ndim != 3:
         raise ValueError(f"graph must be one window [T, N, N], got {graph.shape}")
@@ -221,7 +238,43 @@ def meeting_tails(
     return scan_lags(graph, ends, now, emit, max_degree)
 
 
-@partial(jax.jit, static_argnames=("form", "per_pair", "max_degree"))
+def mean_tails(
+    table: Float[Array, "T *B N"],
+    decay: Float[Array, ""],
+    lags: Int[Array, "T *B N N"],
+    unreached: Float[Array, ""],
+) -> Float[Array, "T *B N N"]:
+    """The summands of `others = "mean"` without the diagonal, from the lags of all pairs.
+
+    The weights of a start change only when it meets somebody, so the weighted sum over later steps
+    is a sum over lags of the change of weights times one tail. It ends with the longest lag."""
+    n_steps, other = table.shape[0], ~jnp.eye(table.shape[-1], dtype=bool)
+    padded = jnp.concatenate([table, jnp.zeros_like(table)])
+    longest = jnp.max(lags, initial=0, where=lags < NEVER)
+
+    def weights(met):
+        return _mean_weights(jnp.where(met, 1, unreached), other)
+
+    def add(total, lag):
+        change = weights(lags <= lag) - weights(lags < lag)
+        tail = decay**lag * lax.dynamic_slice_in_dim(padded, lag, n_steps)[..., None, :]
+        return total + jnp.where(change == 0, 0, change * tail)
+
+    def step(total, lag):
+        total = lax.cond(anywhere(lag <= longest), add, lambda total, _: total, total, lag)
+        return total, None
+
+    start = _mean_weights(jnp.broadcast_to(unreached, lags.shape), other) * table[..., None, :]
+    return lax.scan(step, start, jnp.arange(n_steps))[0]
+
+
+def _mean_weights(weight: Float[Array, "... N"], other: Bool[Array, "... N"]) -> Array:
+    """The weights of other agents, divided by their sum where that exceeds 1."""
+    weight = jnp.where(other, weight, 0)
+    return weight / jnp.maximum(1, weight.sum(axis=-1, keepdims=True))
+
+
+@partial(jax.jit, static_argnames=("form", "others", "per_pair", "max_degree"))
 def _graph_gae(
     steps,
     graph,
@@ -234,6 +287,7 @@ def _graph_gae(
     own,
     *,
     form,
+    others,
     per_pair,
     max_degree,
 ):
@@ -241,6 +295,7 @@ def _graph_gae(
     own = computed if own is None else own
     table = own if form == "td" else own + steps.value
     unreached = _rounded(unreached_weight, steps.reward.dtype)
+    mean = others == "mean"
 
     def finish(t, credit):
         def at_t(array):
@@ -248,9 +303,8 @@ def _graph_gae(
                 return array
             return array[t]
 
-        pairs = _pair_summands(
-            credit, own[t], table[t], unreached, at_t(baseline), at_t(cross_weight)
-        )
+        kept = 0 if mean else unreached
+        pairs = _pair_summands(credit, own[t], table[t], kept, at_t(baseline), at_t(cross_weight))
         return pairs if per_pair else pairs.sum(-1)
 
     if reward_graph is None or jnp.ndim(reward_graph) < graph.ndim:
@@ -258,7 +312,12 @@ def _graph_gae(
             (lambda edges: edges) if reward_graph is None else (lambda edges: edges | reward_graph)
         )
         decay = gamma * lambda_ if form == "td" else gamma
-        return meeting_tails(table, decay, graph, ~steps.continues, reached, finish, max_degree)
+        ends = ~steps.continues
+        if not mean:
+            return meeting_tails(table, decay, graph, ends, reached, finish, max_degree)
+        lags = scan_lags(graph, ends, reached, lambda _, lags: lags, max_degree)
+        credit = mean_tails(table, decay, lags, unreached)
+        return jax.vmap(finish)(jnp.arange(graph.shape[0]), credit)
     loops = jnp.eye(graph.shape[-1], dtype=bool)
     credit = path_sums(
         delta,
@@ -267,20 +326,31 @@ def _graph_gae(
         steps.continues,
         gamma * lambda_,
         boolean_product,
+        partial(_mean_of_strengths, unreached) if mean else None,
     )
     return jax.vmap(finish)(jnp.arange(graph.shape[0]), credit)
 
 
-@jax.jit
-def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, unreached_weight):
+@partial(jax.jit, static_argnames="others")
+def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, unreached_weight, *, others):
     delta, own, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
     edges = jnp.maximum(weights, jnp.eye(weights.shape[-1], dtype=weights.dtype)).astype(
         delta.dtype
     )
-    credit = path_sums(delta, edges, edges, steps.continues, gamma * lambda_, max_product)
-    return _pair_summands(
-        credit, own, own, _rounded(unreached_weight, own.dtype), None, cross_weight
-    )
+    unreached, mean = _rounded(unreached_weight, own.dtype), others == "mean"
+    weigh = partial(_mean_of_strengths, unreached) if mean else None
+    decay = gamma * lambda_
+    credit = path_sums(delta, edges, edges, steps.continues, decay, max_product, weigh)
+    return _pair_summands(credit, own, own, 0 if mean else unreached, None, cross_weight)
+
+
+def _mean_of_strengths(unreached, strength):
+    """The weights of `others = "mean"`, from the strength at which each agent is reached."""
+    strength = strength.astype(unreached.dtype)
+    # An agent reaches itself with strength 1 from its start to the end of the episode.
+    running = jnp.diagonal(strength, axis1=-2, axis2=-1)[..., None]
+    weight = (1 - unreached) * strength + unreached * running
+    return _mean_weights(weight, ~jnp.eye(strength.shape[-1], dtype=bool))
 
 
 def _rounded(unreached_weight, dtype):
@@ -312,12 +382,13 @@ def _pair_summands(credit, own, start, unreached, baseline, cross_weight):
     return jnp.where(jnp.eye(credit.shape[-1], dtype=bool), own[..., None, :], cross)
 
 
-def path_sums(signal, now, edges, continues, decay, product):
+def path_sums(signal, now, edges, continues, decay, product, weigh=None):
     """Entry [t0, j, i]: sum over t >= t0 of decay^(t-t0) * w * signal[t, i], w = strength at which
     j's paths meet i at t.
 
     One pass forwards in time for all starts at once: `reached[t0, j, k]` is how strongly (t0, j)
-    has reached k before t, and w the product of that with now[t]."""
+    has reached k before t, and w the product of that with now[t]. weigh: maps the strengths of all
+    pairs to weights."""
     n_steps = signal.shape[0]
     starts = jnp.arange(n_steps).reshape(-1, *(1,) * (edges.ndim - 1))
     loops = jnp.eye(edges.shape[-1], dtype=edges.dtype)
@@ -326,7 +397,8 @@ def path_sums(signal, now, edges, continues, decay, product):
         reached, total = carry
         t, signal_t, now_t, edges_t, goes_on = inputs
         reached = jnp.where(starts == t, loops, reached)
-        weight = product(reached, now_t[None]) * decay ** jnp.maximum(t - starts, 0)
+        strength = product(reached, now_t[None])
+        weight = (weigh(strength) if weigh else strength) * decay ** jnp.maximum(t - starts, 0)
         total = total + jnp.where(weight > 0, weight * signal_t[..., None, :], 0)
         reached = jnp.where(
             goes_on[..., None, None], product(reached, edges_t[None]), jnp.zeros_like(reached)
@@ -357,6 +429,13 @@ def _check_cross_weight(cross_weight: Any, graph: Array) -> None:
             f"cross_weight must be one number, broadcast to {pairs} or have the shape "
             f"{graph.shape}, got {shape}"
         )
+
+
+def _check_others(others: str, form: str) -> None:
+    if others not in ("sum", "mean"):
+        raise ValueError(f"others must be 'sum' or 'mean', got {others!r}")
+    if others == "mean" and form != "td":
+        raise ValueError("others='mean' averages TD errors: it belongs to advantage_form='td'")
 
 
 def _check_options(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dgmarl.config.methods import find_method
 from dgmarl.config.presets import Preset
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
@@ -133,6 +134,16 @@ def _run(
     )
 
 
+def _as_published(run: Run) -> Run:
+    """The graph credit that tuned and fast had when their runs were published: the sum over reached
+    agents, weighted 0.3 in foraging teams of three or more."""
+    if run.preset == "paper" or not find_method(run.method).uses_graph:
+        return run
+    large_team = run.env.startswith("lbf/") and "-2p" not in run.env
+    credit = {"credit.others": "sum", "credit.cross_weight": 0.3 if large_team else 1.0}
+    return replace(run, overrides={**credit, **run.overrides})
+
+
 def _star_spread() -> list[Run]:
     """IPPO and MAPPO with local, global and oracle-graph credit, for a growing number of agents."""
     return [
@@ -163,7 +174,7 @@ def _foraging(scenario: str) -> list[Run]:
         variants.append(Variant(f"{backbone}-dg", "oracle"))
     variants += [Variant("mappo-dg", graph) for graph in RANDOM]
     variants += [Variant(method) for method in VALUE_BASED]
-    return [_run("lbf", scenario, variant, LBF_STEPS) for variant in variants]
+    return [_as_published(_run("lbf", scenario, variant, LBF_STEPS)) for variant in variants]
 
 
 def _battles(scenario: str) -> list[Run]:
@@ -179,7 +190,8 @@ def _battles(scenario: str) -> list[Run]:
     # One evaluation of 100 battles costs as much as ten iterations.
     rarely = {"evaluation.interval": 100_000}
     steps = SMACLITE_STEPS[scenario]
-    return [_run("smaclite", scenario, variant, steps, rarely) for variant in variants]
+    runs = [_run("smaclite", scenario, variant, steps, rarely) for variant in variants]
+    return [_as_published(run) for run in runs]
 
 
 class Ablation(NamedTuple):
@@ -283,11 +295,12 @@ def _model_ablation_runs() -> list[Run]:
     whether two agents that never earn alone learn to meet when the other's reward counts less."""
     apart = [Ablation("learned", "cross_weight=0.3", {"credit.cross_weight": 0.3})]
     options: dict[str, Any] = {"seeds": 3, "preset": "tuned"}
-    return [
+    runs = [
         *_ablated("lbf-models", "10x10-2p-3f-coop", apart, 2_000_000, **options),
         *_ablated("lbf-models", "8x8-2p-4f-coop", MODEL_ABLATIONS, 500_000, **options),
         *_ablated("lbf-models", "15x15-3p-4f", MODEL_ABLATIONS, 1_000_000, **options),
     ]
+    return [_as_published(run) for run in runs]
 
 
 def credits_of(backbone: str, graph: str = "") -> tuple[str, str, str]:

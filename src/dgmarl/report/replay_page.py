@@ -49,6 +49,7 @@ def _weights(weights: CreditWeights) -> dict[str, Any]:
     return {
         "own": _rounded(weights.own),
         "unreached": _rounded(weights.unreached),
+        "full": _rounded(weights.full),
         "reached": {str(lag): _rounded(row) for lag, row in rows},
     }
 

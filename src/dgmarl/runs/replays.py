@@ -82,6 +82,9 @@ class CreditWeights(NamedTuple):
     """The meeting lags that occur, in ascending order."""
     reached: Float[np.ndarray, "R D"]
     """By meeting lag: rewards of an agent that is reached after that lag."""
+    full: Float[np.ndarray, "D"]
+    """Weight of one reached agent, where others are averaged: their weights are divided by their
+    sum in these units, if it exceeds 1. All 0: not divided."""
 
 
 class Replay(NamedTuple):
@@ -160,9 +163,9 @@ def make_replay(
 def credit_weights(lags: list[Any], credit: Mapping[str, Any]) -> CreditWeights:
     """Weights of rewards by distance, for every meeting lag that occurs in these episodes.
 
-    The weight of a reward depends on the graph through the lag of the pair alone. So the weights
-    are read off a graph in which agent 0 never reaches agent 1, and reaches each of the others
-    after one of the lags."""
+    Before any division the weight of a reward depends on the graph through the lag of the pair
+    alone. So the weights are read off a graph in which agent 0 never reaches agent 1, and reaches
+    each of the others after one of the lags."""
     from dgmarl.credit.graph_gae import credited_rewards
 
     # A power of two: episodes of similar lengths share one compiled program.
@@ -171,13 +174,16 @@ def credit_weights(lags: list[Any], credit: Mapping[str, Any]) -> CreditWeights:
     step, reached = np.arange(n_steps), []
     own = unreached = np.zeros(n_steps)
     shape = (n_steps, LAGS_AT_ONCE + 2, LAGS_AT_ONCE + 2)
+    summed = {**credit, "others": "sum"}
     for chunk in np.split(found, range(LAGS_AT_ONCE, len(found), LAGS_AT_ONCE)):
         graph = np.broadcast_to(np.eye(LAGS_AT_ONCE + 2, dtype=bool), shape).copy()
         graph[:, 0, 2 : 2 + len(chunk)] = step[:, None] >= chunk
-        weights = np.asarray(credited_rewards(graph, step == n_steps - 1, 0, 0, **credit))
+        weights = np.asarray(credited_rewards(graph, step == n_steps - 1, 0, 0, **summed))
         own, unreached = weights[:, 0], weights[:, 1]
         reached.append(weights[:, 2 : 2 + len(chunk)].T)
-    return CreditWeights(own, unreached, found, np.concatenate(reached))
+    averaged = credit.get("others") == "mean"
+    full = averaged * credit.get("cross_weight", 1.0) * own
+    return CreditWeights(own, unreached, found, np.concatenate(reached), full)
 
 
 def _lags(graph: np.ndarray, lengths: list[int]) -> np.ndarray:
@@ -306,6 +312,7 @@ def _checked(arrays: dict[str, np.ndarray]) -> Replay:
     env, policy, note = (_require(about[name], str) for name in ("env", "policy", "note"))
     weights = None
     if "weights_own" in arrays:
+        arrays.setdefault("weights_full", np.zeros_like(arrays["weights_own"]))
         found = {name: arrays[f"weights_{name}"] for name in CreditWeights._fields}
         weights = _checked_weights(CreditWeights(**found), episodes)
     return Replay(env, n_agents, policy, note, episodes, weights)
@@ -360,8 +367,8 @@ def _checked_weights(weights: CreditWeights, episodes: tuple[Episode, ...]) -> C
     longest = max(episode.length for episode in episodes)
     if distance < longest:
         raise ValueError(f"it has weights for {distance} steps, its episodes have {longest}")
-    for name, shape in (("own", (distance,)), ("unreached", (distance,))):
-        _array(getattr(weights, name), "f", shape)
+    for name in ("own", "unreached", "full"):
+        _array(getattr(weights, name), "f", (distance,))
     _array(weights.reached, "f", (n_lags, distance))
     lags = set(_array(weights.lags, "i", (n_lags,)).tolist())
     for episode in episodes:

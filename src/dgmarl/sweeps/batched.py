@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from dgmarl.config.methods import METHODS, find_method
-from dgmarl.config.schema import TrainConfig
+from dgmarl.config.schema import GraphCreditConfig, TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.config.yaml import build, plain
 from dgmarl.credit.base import team_sum
@@ -42,6 +42,7 @@ NUMBERS = (
     "learner.entropy_coef",
     "credit.unreached_weight",
     "credit.cross_weight",
+    "credit.others",
     "graph_model.threshold",
 )
 """What may differ between batched runs besides credit rule and graph."""
@@ -92,6 +93,8 @@ def shape(config: TrainConfig) -> str:
     method, values = find_method(config.method), plain(config)
     if method.rule not in RULES or method.whole_episodes:
         return repr(values)
+    # Local and team credit are batched with graph credit whose options are the defaults.
+    values["credit"] = {**plain(GraphCreditConfig()), **values["credit"]}
     for name in NUMBERS:
         section, _, field = name.partition(".")
         values[section].pop(field, None)
@@ -103,7 +106,6 @@ def shape(config: TrainConfig) -> str:
         del values["graph_model"]
     if config.credit.reward_scaling == "standardise":  # statistics of other shapes
         values["rule"] = method.rule
-    values["credit"].setdefault("advantage_form", "td")
     return repr(values)
 
 

@@ -19,10 +19,13 @@ function reachedFrom(start, source) {
    about how the policy was credited. */
 function weight(source, start, at, i, t) {
   if (!replay.weights) return NaN;
-  const { own, reached, unreached } = replay.weights, distance = t - start;
+  const { own, reached, unreached, full } = replay.weights, distance = t - start;
   if (distance < 0) return 0;
   if (i === source) return own[distance];
-  return (at[i] < Infinity ? reached[at[i] - start] : unreached)[distance];
+  const undivided = (k) => (at[k] < Infinity ? reached[at[k] - start] : unreached)[distance];
+  if (!full[distance]) return undivided(i);
+  const total = at.reduce((sum, _, k) => sum + (k === source ? 0 : undivided(k)), 0);
+  return undivided(i) / Math.max(1, total / full[distance]);
 }
 
 function bar(value, largest, colour) {

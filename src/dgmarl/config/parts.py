@@ -44,6 +44,8 @@ class PPOConfig:
     """One network for all agents, with an agent id as input, or one set of parameters per agent."""
     learning_rate: float = 5e-4
     """Adam's learning rate, for actor and critic."""
+    anneal_lr: bool = False
+    """Let the learning rate fall linearly, to 0 after `steps`."""
     max_grad_norm: float = 10.0
     """Gradient clipping by global norm, for actor and critic separately."""
     epochs: int = 4

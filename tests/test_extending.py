@@ -7,9 +7,11 @@ import pytest
 
 from dgmarl import api
 from dgmarl.config import methods
+from dgmarl.config.resolve import resolve
 from dgmarl.envs import registry
 from dgmarl.errors import UsageError
 from dgmarl.graphs import sources
+from dgmarl.training import Trainer
 from tests.outside import my_env, my_learner, my_rule, my_source
 from tests.tiny import GIFT
 
@@ -76,6 +78,19 @@ def test_an_environment_family(tmp_path):
     assert (result.returns <= 15).all()
     check(result, tmp_path / "run")
     assert isinstance(registry.make_env("count/7"), my_env.Count)
+
+
+class ByProbabilities(my_rule.NeighbourRule):
+    """A rule that needs what not every learner gives."""
+
+    needs = frozenset({"probs"})
+
+
+def test_a_rule_that_needs_probabilities_needs_a_learner_that_gives_them():
+    config = resolve("count/5", "reinforce", SIZES, steps=40)
+    rule = ByProbabilities(resolve("count/5", "ippo-neighbours", SIZES), None, None)
+    with pytest.raises(UsageError, match="Reinforce has no `probs`: define it"):
+        Trainer(config, rule=rule)
 
 
 @pytest.mark.parametrize("mine", [my_rule, my_source, my_learner, my_env])

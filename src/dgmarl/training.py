@@ -35,6 +35,8 @@ from dgmarl.graphs.sources import Graphs, GraphSource, as_graphs, make_source
 from dgmarl.learners.base import Learner, where_active
 from dgmarl.rollout import Batch, Evaluation, RolloutState, anywhere, collect, evaluate, reset_envs
 
+NOT_RECORDED = frozenset({"graph", "probs"})
+"""Needs of credit rules that are computed from the batch instead of recorded in the rollout."""
 GRAPH_EPISODES = 10
 """Interventional ground truth costs N x A environment steps per state, so only this many episodes
 are scored."""
@@ -95,7 +97,14 @@ class Trainer:
         self.source = source or make_source(graph, config, self.env, varying)
         self.resets = config.rollout_length > 0
         self.length = config.rollout_length or self.env.spec.horizon
-        self.needs = self.source.needs | self.learner.needs | (self.rule.needs - {"graph"})
+        self.needs = self.source.needs | self.learner.needs | (self.rule.needs - NOT_RECORDED)
+        self.probs = getattr(self.learner, "probs", None) if "probs" in self.rule.needs else None
+        if "probs" in self.rule.needs and self.probs is None:
+            raise UsageError(
+                f"method is {config.method}, whose credit rule needs the policy's probabilities, "
+                f"but {type(self.learner).__name__} has no `probs`: define it, or choose another "
+                "learner."
+            )
         per_iteration = self.length * config.n_envs
         if config.steps < per_iteration:
             raise UsageError(
@@ -129,6 +138,9 @@ class Trainer:
         rollout_state, batch = collect(
             self.env, policy, rollout_state, play_key, self.length, self.needs, reset=self.resets
         )
+        if self.probs is not None:
+            probs = self.probs(state.learner, batch)
+            batch = batch._replace(extras={**batch.extras, "probs": probs})
         # The graph comes from models that have not seen this batch.
         graph = self.infer_graph(state, batch, infer_key) if self.uses_graph else None
         values = self.learner.values(state.learner, batch)

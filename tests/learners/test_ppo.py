@@ -390,7 +390,8 @@ def test_the_learner_finds_the_log_probabilities_that_were_recorded_in_play(netw
     @jax.jit
     def rollout_state(key):
         init_key, start_key, first_key, play_key = jax.random.split(key, 4)
-        params = ppo.init(init_key).params
+        state = ppo.init(init_key)
+        params = state.params
         act = lambda *inputs: ppo.act(params, *inputs)  # noqa: E731
         start = reset_envs(env, start_key, ppo.policy.init_hidden_state(B), B)
         # The second window starts in the middle of episodes, with memories of them.
@@ -402,9 +403,11 @@ def test_the_learner_finds_the_log_probabilities_that_were_recorded_in_play(netw
                 params["actor"], batch.hidden_state, batch.observation, batch.is_first
             )[1],
             params,
+            ppo.probs(state, batch),
         )
 
-    batch, log_probs, params = rollout_state(jax.random.key(3))
+    batch, log_probs, params, probs = rollout_state(jax.random.key(3))
+    np.testing.assert_allclose(probs, np.exp(log_probs), rtol=1e-5)
     batched_index = np.take_along_axis(
         np.asarray(log_probs), np.asarray(batch.action)[..., None], axis=-1
     )[..., 0]
@@ -422,6 +425,15 @@ def test_the_learner_finds_the_log_probabilities_that_were_recorded_in_play(netw
             np.ones((1, is_first.sum()), bool),
         )[1]
         np.testing.assert_allclose(np.asarray(log_probs)[is_first], found[0], atol=1e-5)
+
+
+def test_the_policys_probabilities_add_to_one_and_leave_out_unavailable_actions():
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    batch.observation.action_mask[..., 0, 1] = False
+    run = made()
+    probs = np.asarray(run.ppo.probs(run.state, batch))
+    np.testing.assert_allclose(probs.sum(axis=-1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(probs > 0, batch.observation.action_mask)
 
 
 def test_values_in_one_pass_are_those_of_views_and_successors():

@@ -40,7 +40,8 @@ class CreditRule(Protocol):
     numbers that may vary: `Rule(config, env, varying)`."""
 
     needs: frozenset[str]
-    """"graph", and what the rollout must record beyond the ordinary batch."""
+    """"graph"; "probs": the policy's probabilities [T, B, N, A] in `batch.extras`; and what the
+    rollout must record beyond the ordinary batch."""
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Any:
         """The state of the rule at the start of training."""

@@ -14,6 +14,9 @@ from dgmarl.rollout import Act, Batch, HiddenState
 class Learner(Protocol):
     """Pure functions of a state whose `params` hold the policy. A learner is made from the
     configuration, the environment and the numbers that may vary: `Learner(config, env, varying)`.
+
+    A learner may also have `probs(state, batch) -> [T, B, N, A]`, the policy's probabilities at
+    every step, for rules that need "probs".
     """
 
     needs: frozenset[str]

@@ -101,6 +101,12 @@ class PPO:
         action = choices.argmax(axis=-1) if greedy else jax.random.categorical(key, choices)
         return action, batched_index(log_probs[0], action), hidden_state
 
+    def probs(self, state: PPOState, batch: Batch) -> Float[Array, "T B N A"]:
+        """The policy's probabilities at every step; exactly 0 for unavailable actions."""
+        steps = (batch.hidden_state, batch.observation, batch.is_first)
+        _, log_probs = self.policy.log_probs(state.params["actor"], *steps)
+        return jnp.where(batch.observation.action_mask, jnp.exp(log_probs), 0)
+
     def values(self, state: PPOState, batch: Batch) -> Values:
         """V of every observation and of its successor; in one pass where the successors are the
         observations of the next step."""

@@ -39,32 +39,32 @@ def learned():
 
 def test_a_critic_attends_to_the_agent_whose_action_moves_its_return(learned):
     source, _, after, batch, metrics = learned
-    weights = np.asarray(source.critic.weights(after.params, batch)).mean(axis=(0, 1))
-    assert weights[0, 1] > 0.8  # row = source
-    assert weights[2, 1] < 0.2
+    relevance = np.asarray(source.critic.relevance(after.params, batch)).mean(axis=(0, 1))
+    assert relevance[0, 1] > 1.6  # row = source
+    assert relevance[2, 1] < 0.4
     assert metrics["graph_action_value_loss"] > 0
 
 
-def test_attention_on_the_others_adds_to_one_and_does_not_depend_on_actions(learned):
+def test_attention_is_one_on_average_and_does_not_depend_on_actions(learned):
     source, _, after, batch, _ = learned
-    weights = np.asarray(source.critic.weights(after.params, batch))
-    np.testing.assert_allclose(weights.sum(axis=-2), 1, rtol=1e-5)
-    np.testing.assert_array_equal(np.diagonal(weights, axis1=-2, axis2=-1), 0)
+    relevance = np.asarray(source.critic.relevance(after.params, batch))
+    np.testing.assert_allclose(relevance.sum(axis=-2), N - 1, rtol=1e-5)
+    np.testing.assert_array_equal(np.diagonal(relevance, axis1=-2, axis2=-1), 0)
     moved = batch._replace(action=jnp.zeros_like(batch.action))
-    np.testing.assert_array_equal(source.critic.weights(after.params, moved), weights)
+    np.testing.assert_array_equal(source.critic.relevance(after.params, moved), relevance)
 
 
 def test_edges_are_attention_above_the_threshold(learned):
     source, _, after, batch, _ = learned
-    weights = np.asarray(source.critic.weights(after.params, batch))
+    relevance = np.asarray(source.critic.relevance(after.params, batch))
     found = np.asarray(source.infer(after, batch, jax.random.key(0)))
-    np.testing.assert_array_equal(found, (weights > 0.1) | np.eye(N, dtype=bool))
-    none = make_source("attention:1", CONFIG, ENV).infer(after, batch, jax.random.key(0))
+    np.testing.assert_array_equal(found, (relevance > 0.5) | np.eye(N, dtype=bool))
+    none = make_source("attention:2", CONFIG, ENV).infer(after, batch, jax.random.key(0))
     np.testing.assert_array_equal(none, np.broadcast_to(np.eye(N, dtype=bool), found.shape))
     assert np.asarray(make_source("attention:0", CONFIG, ENV).infer(after, batch, None)).all()
 
 
-@pytest.mark.parametrize("text", ["attention:2", "attention:-0.1", "attention:much"])
+@pytest.mark.parametrize("text", ["attention:-0.1", "attention:nan", "attention:much"])
 def test_what_is_no_threshold_is_refused(text):
-    with pytest.raises(UsageError, match=r"choose a number from 0 to 1, for example attention:0.1"):
+    with pytest.raises(UsageError, match=r"choose a number of 0 or more.*attention:0.5"):
         make_source(text, CONFIG, ENV)

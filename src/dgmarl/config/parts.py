@@ -169,13 +169,13 @@ class PRDCreditConfig(CreditConfig):
 
     relevance: Literal["soft", "hard"] = "soft"
     """Weight of another agent's reward; soft: its attention relative to equal attention; hard: 1
-    where its attention is above the threshold, else 0."""
-    threshold: float = 0.1
-    """For hard relevance; attention on all others adds to 1. 0: team credit; 1: local credit."""
+    where that is above the threshold, else 0."""
+    threshold: float = 0.5
+    """For hard relevance, relative to equal attention. 0: team credit; N - 1 or more: local."""
 
     def __post_init__(self) -> None:
         """Validate ranges."""
-        _fraction(self, "credit", "threshold")
+        _at_least(self, "credit", 0, "threshold")
 
 
 @dataclass(frozen=True)

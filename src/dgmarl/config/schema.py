@@ -47,7 +47,7 @@ class TrainConfig:
     iql, vdn, qmix, qplex."""
     graph: str = "oracle"
     """Source of the dependence graphs, for -dg: oracle, interventional[:H][:rewards], learned,
-    attention[:EPS], self, complete, random:P, fixed:FILE or file.py:Source."""
+    attention[:C], self, complete, random:P, fixed:FILE or file.py:Source."""
     seeds: int = 5
     """Independent runs, trained in one program."""
     seed: int = 0

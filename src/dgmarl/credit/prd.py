@@ -2,14 +2,15 @@
 action-value attends to it.
 
     w_ij      attention of agent i's critic Q_i on agent j, softmax over j != i
-    m_ij      hard: 1 if w_ij > threshold, else 0.   soft: (N - 1) w_ij.   m_jj = 1
+    m_ij      soft: (N - 1) w_ij.   hard: 1 if (N - 1) w_ij > threshold, else 0.   m_jj = 1
     r~^j_t    sum_i m_ij(t) r^i_t
     Adv[t, j] GAE of r~^j with the learner's state value, whose target is the return of r~^j
 
 Sources: Freed and others, arXiv 2112.12740; Kapoor and others, arXiv 2408.04295 (PRD-MAPPO: the
 state value as baseline, of linear cost, and soft weights). As there, the agents relevant to j are
-those whose return depends on j's action. Equal attention gives soft weights of 1, which is team
-credit.
+those whose return depends on j's action. Attention is measured relative to equal attention,
+1 / (N - 1), so that equal attention is team credit and one threshold serves teams of any size; the
+published hard weights compare w_ij itself.
 
 Limits: attention is not influence; a critic may attend to a teammate because its observation is
 informative. The weights are those of the step of the reward: no path in time is followed (for
@@ -40,7 +41,6 @@ class PRDRule(ActionValueRule):
         super().__init__(config, env, varying)
         self.soft = config.credit.relevance == "soft"
         self.threshold = config.credit.threshold
-        self.n_agents = env.spec.n_agents
         self.critic = AttentionValue(env.spec, config.learner.hidden)
 
     def init_params(self, key: PRNGKeyArray) -> Any:
@@ -57,9 +57,9 @@ class PRDRule(ActionValueRule):
 
     def relevance(self, params: Any, batch: Batch) -> Float[Array, "T B N N"]:
         """m at [j, i]: how much of agent i's reward is credited to agent j."""
-        weights = self.critic.weights(params, batch)
-        share = (self.n_agents - 1) * weights if self.soft else weights > self.threshold
-        return jnp.where(jnp.eye(self.n_agents, dtype=bool), 1.0, share)
+        relevance = self.critic.relevance(params, batch)
+        share = relevance if self.soft else relevance > self.threshold
+        return jnp.where(jnp.eye(relevance.shape[-1], dtype=bool), 1.0, share)
 
     def assign(
         self, credit_state: CriticState, batch: Batch, values: Values | None, graph: Graphs | None

@@ -1,12 +1,12 @@
 """Graphs from the attention of an action-value critic: the relevance weights of partial reward
 decoupling (arXiv 2112.12740) as dependence graphs, `--graph attention`.
 
-    A[j, i] = 1   iff   w_ij > threshold
+    A[j, i] = 1   iff   (N - 1) w_ij > threshold
 
 w_ij is the attention of agent i's critic Q_i on agent j (nets/action_values), softmax over the
-others. The critic learns beside the policy from the agents' own, unscaled rewards. Attention says
-which teammates help to predict a return, not whose action reaches whose next state: edges may stand
-for influence over many steps, or for informative observations."""
+others; equal attention is 1 / (N - 1). The critic learns beside the policy from the agents' own,
+unscaled rewards. Attention says which teammates help to predict a return, not whose action reaches
+whose next state: edges may stand for influence over many steps, or for informative observations."""
 
 from jaxtyping import Array, Bool, PRNGKeyArray
 
@@ -17,8 +17,8 @@ from dgmarl.nets.action_values import AttentionValue
 from dgmarl.nets.regression import Fitted, Regression
 from dgmarl.rollout import Batch
 
-THRESHOLD = 0.1
-"""Used where none is given."""
+THRESHOLD = 0.5
+"""Used where none is given: half of equal attention."""
 MAX_GRAD_NORM = 10.0
 
 
@@ -46,7 +46,7 @@ class AttentionSource:
 
     def infer(self, graph_state: Fitted, batch: Batch, key: PRNGKeyArray) -> Bool[Array, "T B N N"]:
         """The graph of every step."""
-        return add_self_loops(self.critic.weights(graph_state.params, batch) > self.threshold)
+        return add_self_loops(self.critic.relevance(graph_state.params, batch) > self.threshold)
 
     def update(
         self, graph_state: Fitted, batch: Batch, key: PRNGKeyArray

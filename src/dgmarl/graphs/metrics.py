@@ -142,7 +142,7 @@ def uninformative(density: float, graph: str, progress: float) -> str:
     if attention and density > EVERYTHING and progress >= LEARNING:
         return (
             f"The {graph} graph has nearly all edges (density {density:.2f}), so graph credit is "
-            "close to team credit: raise the threshold (--graph attention:0.3; with two agents it "
-            "is always complete), or try --graph interventional."
+            "close to team credit: raise the threshold (--graph attention:1; with two agents it "
+            "is complete), or try --graph interventional."
         )
     return ""

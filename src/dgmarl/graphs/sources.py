@@ -260,10 +260,10 @@ def _attention(
         threshold = float(argument or THRESHOLD)
     except ValueError:
         threshold = -1.0
-    if not 0 <= threshold <= 1:
+    if not threshold >= 0:
         raise UsageError(
-            f"attention:{argument} is not a threshold of attention: choose a number from 0 to 1, "
-            "for example attention:0.1."
+            f"attention:{argument} is not a threshold of attention: choose a number of 0 or more, "
+            "relative to equal attention, for example attention:0.5."
         )
     return AttentionSource(config, env, threshold)
 
@@ -275,7 +275,7 @@ def _not_a_probability(text: str) -> UsageError:
 
 
 register_source("learned", _learned)
-register_source("attention", _attention, "[:EPS]")
+register_source("attention", _attention, "[:C]")
 register_source("oracle", lambda *_: OracleSource())
 register_source("interventional", _interventional, "[:H][:rewards]")
 register_source("self", lambda *_: FixedSource(lambda n: np.eye(n, dtype=bool)))

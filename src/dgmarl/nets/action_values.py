@@ -108,10 +108,11 @@ class AttentionValue:
         """Q_i of every agent."""
         return self._apply(params, inputs).value
 
-    def weights(self, params: Any, batch: Batch) -> Float[Array, "T B N N"]:
-        """Attention as a graph: at [j, i], row = source, how much of agent j's observation and
-        action enters the value of agent i."""
-        return self._apply(params, self.inputs(batch)).weights.swapaxes(-1, -2)
+    def relevance(self, params: Any, batch: Batch) -> Float[Array, "T B N N"]:
+        """(N - 1) w_ij at [j, i] (row = source): agent i's attention on agent j relative to equal
+        attention on all others, hence 1 on average for any number of agents; 0 on the diagonal."""
+        weights = self._apply(params, self.inputs(batch)).weights
+        return (self.spec.n_agents - 1) * weights.swapaxes(-1, -2)
 
     def _apply(self, params: Any, inputs: Any) -> Attended:
         return self.module.apply(params, *inputs)  # pyright: ignore[reportReturnType]

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dgmarl.config.parts import CreditConfig, GraphCreditConfig, PPOConfig, QConfig
+from dgmarl.config.parts import (
+    CreditConfig,
+    GraphCreditConfig,
+    PPOConfig,
+    PRDCreditConfig,
+    QConfig,
+)
 from dgmarl.config.presets import (
     Overrides,
     Preset,
@@ -86,6 +92,30 @@ def method_of_label(label: str) -> tuple[Method | None, str]:
     return METHODS.get(name), label[len(name) :].removeprefix("-") if name else label
 
 
+_CRITIC_RULES: tuple[tuple[str, str, str, str, type], ...] = (
+    (
+        "PRD",
+        "dgmarl.credit.prd:PRDRule",
+        "#AD1F4C",
+        "credit for the rewards of agents whose action-value attends to one",
+        PRDCreditConfig,
+    ),
+    (
+        "COMA",
+        "dgmarl.credit.coma:COMARule",
+        "#204ECF",
+        "counterfactual credit for the team's reward",
+        CreditConfig,
+    ),
+    (
+        "GPAE",
+        "dgmarl.credit.gpae:GPAERule",
+        "#E2A198",
+        "counterfactual credit for the team's reward over several steps",
+        CreditConfig,
+    ),
+)
+"""Rules with an action-value critic of their own: label, rule, colour, about, configuration."""
 _AGENT, _CENTRAL = ("agent", "own-state"), ("central", "central-heads")
 for _prefix, _label, _critics, _dash, _graph_preset in (
     ("ippo", "IPPO", _AGENT, SOLID, graph_preset),
@@ -130,6 +160,20 @@ for _prefix, _label, _critics, _dash, _graph_preset in (
             **_common,
         )
     )
+    for _rule_label, _rule, _colour, _about, _credit in _CRITIC_RULES:
+        register_method(
+            Method(
+                f"{_prefix}-{_rule_label.lower()}",
+                f"{_label}, {_about}",
+                PPO_LEARNER,
+                _rule,
+                f"{_label} {_rule_label}",
+                _colour,
+                credit_config=_credit,
+                preset=ppo_preset,
+                **_common,
+            )
+        )
 for _name, _mixer, _colour, _about in (
     ("iql", "none", "#A04000", "independent Q-learning from each agent's own reward"),
     ("vdn", "vdn", "#447788", "Q-learning of the team reward with a sum of agents' values"),

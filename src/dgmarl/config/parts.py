@@ -174,8 +174,24 @@ class GraphCreditConfig(CreditConfig):
 
 
 @dataclass(frozen=True)
+class PRDCreditConfig(CreditConfig):
+    """Partial reward decoupling: credit by the attention of an action-value critic."""
+
+    relevance: Literal["soft", "hard"] = "soft"
+    """Weight of another agent's reward; soft: its attention relative to equal attention; hard: 1
+    where that is above the threshold, else 0."""
+    threshold: float = 0.5
+    """For hard relevance, relative to equal attention. 0: team credit; N - 1 or more: local."""
+
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        _at_least(self, "credit", 0, "threshold")
+
+
+@dataclass(frozen=True)
 class GraphModelConfig:
-    """Reverse models of `--graph learned`. The defaults are those of the paper's foraging runs."""
+    """Reverse models of `--graph learned`. The defaults are those of the paper's foraging runs. The
+    critic of `--graph attention` has their width (encoding), learning rate and gradient steps."""
 
     threshold: float = 0.9
     """c: an edge needs an entropy ratio below it; 0: self-loops only."""

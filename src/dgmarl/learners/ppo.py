@@ -24,6 +24,7 @@ from dgmarl.envs.base import Environment, EnvSpec, Observation
 from dgmarl.errors import UsageError
 from dgmarl.learners.base import batched_index, where_active
 from dgmarl.nets.actor_critic import Policy, Value
+from dgmarl.nets.regression import shuffled
 from dgmarl.rollout import Act, Batch, HiddenState
 
 
@@ -220,10 +221,8 @@ class PPO:
     ) -> tuple[HiddenState, Minibatch]:
         """The environments of the batch, shuffled in each epoch: [updates, T, B / minibatches,
         ...]."""
-        n_envs, parts = whole.mask.shape[1], self.config.minibatches
-        keys = jax.random.split(key, self.config.epochs)
-        orders = jax.vmap(lambda key: jax.random.permutation(key, n_envs))(keys)
-        chosen = orders.reshape(self.config.epochs * parts, n_envs // parts)
+        n_envs = whole.mask.shape[1]
+        chosen = shuffled(key, n_envs, self.config.epochs, self.config.minibatches)
         split = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, chosen], 1, 0), whole)
         return hidden_state[chosen], split
 

@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dgmarl.config.parts import CreditConfig, GraphCreditConfig, PPOConfig, QConfig
+from dgmarl.config.parts import (
+    CreditConfig,
+    DifferenceCreditConfig,
+    GraphCreditConfig,
+    KHopCreditConfig,
+    PPOConfig,
+    QConfig,
+)
 from dgmarl.config.presets import (
     Overrides,
     Preset,
@@ -23,6 +30,7 @@ from dgmarl.errors import UsageError, suggest
 
 SOLID, DASHED, DOTTED = "", "7 3", "2 2.5"
 LOCAL, TEAM, GRAPH = "#E69F00", "#0072B2", "#009E73"
+KHOP, DIFFERENCE = "#CC79A7", "#56B4E9"
 PPO_LEARNER, Q_LEARNER = "dgmarl.learners.ppo:PPO", "dgmarl.learners.q_learning:QLearner"
 
 
@@ -127,6 +135,33 @@ for _prefix, _label, _critics, _dash, _graph_preset in (
             credit_config=GraphCreditConfig,
             preset=_graph_preset,
             uses_graph=True,
+            **_common,
+        )
+    )
+    register_method(
+        Method(
+            f"{_prefix}-khop",
+            f"{_label}, credited with all agents within k hops in the step's graph",
+            PPO_LEARNER,
+            "dgmarl.credit.khop:KHopRule",
+            f"{_label} k-hop",
+            KHOP,
+            credit_config=KHopCreditConfig,
+            preset=ppo_preset,
+            uses_graph=True,
+            **_common,
+        )
+    )
+    register_method(
+        Method(
+            f"{_prefix}-difference",
+            f"{_label}, credited with what an action changes in the team reward",
+            PPO_LEARNER,
+            "dgmarl.credit.difference:DifferenceRule",
+            f"{_label} difference",
+            DIFFERENCE,
+            credit_config=DifferenceCreditConfig,
+            preset=ppo_preset,
             **_common,
         )
     )

@@ -7,11 +7,13 @@ Nothing else tests a method's name or the type of its configuration. A new metho
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dgmarl.config.parts import (
     CreditConfig,
+    DifferenceCreditConfig,
     GraphCreditConfig,
+    KHopCreditConfig,
     PPOConfig,
     PRDCreditConfig,
     QConfig,
@@ -92,30 +94,53 @@ def method_of_label(label: str) -> tuple[Method | None, str]:
     return METHODS.get(name), label[len(name) :].removeprefix("-") if name else label
 
 
-_CRITIC_RULES: tuple[tuple[str, str, str, str, type], ...] = (
-    (
+class _Rival(NamedTuple):
+    """A credit rule that both IPPO and MAPPO take."""
+
+    label: str
+    rule: str
+    colour: str
+    about: str
+    credit_config: type = CreditConfig
+    uses_graph: bool = False
+
+
+_RIVALS = (
+    _Rival(
+        "k-hop",
+        "dgmarl.credit.khop:KHopRule",
+        "#CC79A7",
+        "credited with all agents within k hops in the step's graph",
+        KHopCreditConfig,
+        uses_graph=True,
+    ),
+    _Rival(
+        "difference",
+        "dgmarl.credit.difference:DifferenceRule",
+        "#56B4E9",
+        "credited with what an action changes in the team reward",
+        DifferenceCreditConfig,
+    ),
+    _Rival(
         "PRD",
         "dgmarl.credit.prd:PRDRule",
         "#AD1F4C",
-        "credit for the rewards of agents whose action-value attends to one",
+        "credited with the rewards of agents whose action-value attends to it",
         PRDCreditConfig,
     ),
-    (
+    _Rival(
         "COMA",
         "dgmarl.credit.coma:COMARule",
         "#204ECF",
         "counterfactual credit for the team's reward",
-        CreditConfig,
     ),
-    (
+    _Rival(
         "GPAE",
         "dgmarl.credit.gpae:GPAERule",
         "#E2A198",
         "counterfactual credit for the team's reward over several steps",
-        CreditConfig,
     ),
 )
-"""Rules with an action-value critic of their own: label, rule, colour, about, configuration."""
 _AGENT, _CENTRAL = ("agent", "own-state"), ("central", "central-heads")
 for _prefix, _label, _critics, _dash, _graph_preset in (
     ("ippo", "IPPO", _AGENT, SOLID, graph_preset),
@@ -160,17 +185,18 @@ for _prefix, _label, _critics, _dash, _graph_preset in (
             **_common,
         )
     )
-    for _rule_label, _rule, _colour, _about, _credit in _CRITIC_RULES:
+    for _rival in _RIVALS:
         register_method(
             Method(
-                f"{_prefix}-{_rule_label.lower()}",
-                f"{_label}, {_about}",
+                f"{_prefix}-{_rival.label.lower().replace('-', '')}",
+                f"{_label}, {_rival.about}",
                 PPO_LEARNER,
-                _rule,
-                f"{_label} {_rule_label}",
-                _colour,
-                credit_config=_credit,
+                _rival.rule,
+                f"{_label} {_rival.label}",
+                _rival.colour,
+                credit_config=_rival.credit_config,
                 preset=ppo_preset,
+                uses_graph=_rival.uses_graph,
                 **_common,
             )
         )

@@ -10,6 +10,7 @@ MixerKind = Literal["none", "vdn", "qmix", "qplex"]
 RewardScaling = Literal["none", "scale", "standardise"]
 AdvantageForm = Literal["td", "return"]
 OthersWeight = Literal["mean", "sum"]
+RewardModelKind = Literal["simulator", "learned"]
 Precision = Literal["float32", "float16"]
 
 
@@ -186,6 +187,27 @@ class PRDCreditConfig(CreditConfig):
     def __post_init__(self) -> None:
         """Validate ranges."""
         _at_least(self, "credit", 0, "threshold")
+
+
+@dataclass(frozen=True)
+class KHopCreditConfig(CreditConfig):
+    """Credit for agents that are near in the graph of the step."""
+
+    hops: int = 1
+    """Longest path, in edges, to an agent that counts."""
+
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        _at_least(self, "credit", 1, "hops")
+
+
+@dataclass(frozen=True)
+class DifferenceCreditConfig(CreditConfig):
+    """Difference rewards."""
+
+    reward_model: RewardModelKind = "simulator"
+    """Where the team reward of other actions comes from: the simulator (exact), or a model learned
+    from the batches, for environments that cannot be asked."""
 
 
 @dataclass(frozen=True)

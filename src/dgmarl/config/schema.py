@@ -43,8 +43,8 @@ class TrainConfig:
     env_options: dict[str, Any] = field(default_factory=dict)
     """Options of the environment."""
     method: str = "ippo-dg"
-    """Learner and credit rule: ippo or mappo, then -local, -global, -dg, -prd, -coma or -gpae; or
-    iql, vdn, qmix, qplex."""
+    """Learner and credit rule: ippo or mappo, then -local, -global, -dg, -khop, -difference, -prd,
+    -coma or -gpae; or iql, vdn, qmix, qplex."""
     graph: str = "oracle"
     """Source of the dependence graphs, for -dg: oracle, interventional[:H][:rewards], learned,
     attention[:C], self, complete, random:P, fixed:FILE or file.py:Source."""

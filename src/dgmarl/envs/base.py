@@ -69,6 +69,9 @@ class Environment(ABC, Generic[State]):
     loops_inside: bool = False
     """Whether `step` contains loops. The rollout then does not unroll steps, which would multiply
     the compilation time for no gain."""
+    can_intervene: bool = True
+    """Whether `step` may be called again from an earlier state, as interventional graphs and
+    difference rewards do; False for a wrapper of a simulator that cannot be set back."""
 
     @abstractmethod
     def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:

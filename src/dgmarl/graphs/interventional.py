@@ -119,8 +119,7 @@ def intervene_rollout(
     counts = jnp.ones(actions.shape[:1], bool) if counts is None else counts
     _check_shapes(env, keys, actions, action_mask, counts)
     choice, allowed = _choices(actions[0], action_mask, alternatives, sample_key)
-    replaced = jnp.eye(env.spec.n_agents, dtype=bool)[:, None, :]
-    joint = jnp.where(replaced, choice[:, :, None], actions[0])  # [source, choice, agent]
+    joint = _joint_actions(actions[0], choice)
 
     def found(branches: _Branch, reward: Float[Array, "N K N"]) -> Interventions:
         return Interventions(
@@ -164,7 +163,7 @@ def intervene_batch(
         raise ValueError(f"horizon must be at least 1, got {horizon}")
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
-    length, n_envs, n_agents = batch.reward.shape
+    length, n_envs, _ = batch.reward.shape
     step = jnp.arange(length)[:, None] + jnp.arange(horizon)
     inside, step = step < length, jnp.minimum(step, length - 1)
     ends = ~batch.continues[step]
@@ -193,10 +192,27 @@ def intervene_batch(
         counts,
         sample_keys,
     )
-    steps = jax.tree.map(lambda leaf: leaf.reshape(length * n_envs, *leaf.shape[2:]), steps)
-    chunk = chunk or _default_chunk(env, batch, alternatives)
-    graphs = lax.map(one_state, steps, batch_size=min(chunk, length * n_envs))
-    return jax.tree.map(lambda leaf: leaf.reshape(length, n_envs, n_agents, n_agents), graphs)
+    return _map_steps(one_state, steps, batch, chunk or _default_chunk(env, batch, alternatives))
+
+
+def counterfactual_rewards(
+    env: Environment, batch: Batch, chunk: int | None = None
+) -> Float[Array, "T B N A"]:
+    """Entry [t, b, j, c]: the team reward of that step had agent j taken action c, the key and the
+    other agents' actions held fixed.
+
+    The batch needs the extras `states` and `keys`. Entries of unavailable actions and of steps that
+    are not `batch.valid` are meaningless. Costs N * A environment steps per step; chunk as in
+    `intervene_batch`."""
+    every = jnp.broadcast_to(jnp.arange(env.spec.n_actions), batch.observation.action_mask.shape)
+
+    def one_state(inputs: Any) -> Float[Array, "N A"]:
+        state, key, action, choice = inputs
+        play = partial(_play, env, key, state)
+        return _everywhere(lambda joint: play(joint)[1].sum())(_joint_actions(action, choice))
+
+    steps = (batch.extras["states"], batch.extras["keys"], batch.action, every)
+    return _map_steps(one_state, steps, batch, chunk or _default_chunk(env, batch, None))
 
 
 class InterventionalSource(GivenSource):
@@ -215,6 +231,11 @@ class InterventionalSource(GivenSource):
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """No state; the environment is kept for the interventions."""
+        if not env.can_intervene:
+            raise UsageError(
+                f"{env.spec.name} cannot be asked what another action would have done: choose "
+                "--graph learned."
+            )
         self.env = env
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graphs:
@@ -225,6 +246,20 @@ class InterventionalSource(GivenSource):
             )
         found = intervene_batch(self.env, batch, horizon=self.horizon)
         return Graphs(found.action_graph, found.reward_graph if self.rewards else None)
+
+
+def _map_steps(function: Callable[[Any], Any], steps: Any, batch: Batch, chunk: int) -> Any:
+    """The function of one state for all steps [T, B, ...], `chunk` states in parallel."""
+    shape = batch.valid.shape
+    rows = jax.tree.map(lambda leaf: leaf.reshape(batch.valid.size, *leaf.shape[2:]), steps)
+    found = lax.map(function, rows, batch_size=min(chunk, batch.valid.size))
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), found)
+
+
+def _joint_actions(action: Int[Array, "N"], choice: Int[Array, "N K"]) -> Int[Array, "N K N"]:
+    """Joint actions [source, choice, agent] in which one agent's action is replaced."""
+    replaced = jnp.eye(action.shape[0], dtype=bool)[:, None, :]
+    return jnp.where(replaced, choice[:, :, None], action)
 
 
 def _choices(

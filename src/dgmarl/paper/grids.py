@@ -200,6 +200,25 @@ def _rivals_foraging() -> list[Run]:
     ]
 
 
+def _annealed() -> list[Run]:
+    """Whether a learning rate that falls to 0 ends the late collapses of single seeds."""
+    variants = [
+        Variant(f"{backbone}-{credit}", graph)
+        for backbone in BACKBONES
+        for credit, graph in (("local", ""), ("global", ""), ("dg", "interventional"))
+    ]
+    anneal = {"learner.anneal_lr": True}
+    return [
+        replace(
+            _run("lbf", scenario, variant, LBF_STEPS, anneal),
+            benchmark="lbf-anneal",
+            preset="tuned",
+        )
+        for scenario in SIX
+        for variant in variants
+    ]
+
+
 def _rivals_star_spread() -> list[Run]:
     """Credit rules with the default preset, local and global credit too, since the paper's preset
     standardises rewards here."""
@@ -360,6 +379,7 @@ RUNS: Mapping[tuple[str, str, str], Run] = {
         *_credit_ablation_runs(),
         *_model_ablation_runs(),
         *_rivals_foraging(),
+        *_annealed(),
         *_rivals_star_spread(),
     )
 }
@@ -398,6 +418,7 @@ GRIDS: Mapping[str, GridOfRuns] = {
     "lbf-ablations": GridOfRuns(_of_benchmark("lbf-levers")),
     "lbf-models": GridOfRuns(_of_benchmark("lbf-models")),
     "lbf-credit": GridOfRuns(_of_benchmark("lbf-credit")),
+    "lbf-anneal": GridOfRuns(_of_benchmark("lbf-anneal")),
     "star-spread-credit": GridOfRuns(_of_benchmark("star-spread-credit")),
     # Two maps with a smaller budget than the paper's figure.
     "smaclite": GridOfRuns(_SMACLITE_GRID, seeds=5, steps=1_000_000),

@@ -49,6 +49,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.rounding
 @pytest.mark.parametrize(("family", "preset"), PAIRS)
 def test_the_identity_graph_with_plain_weights_is_local_credit_bit_for_bit(family, preset):
     env, options = FAMILIES[family]

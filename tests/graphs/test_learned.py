@@ -260,6 +260,7 @@ def test_chunks_change_neither_values_nor_gradients():
         )
 
 
+@pytest.mark.rounding
 def test_pairs_in_chunks_give_the_same_update(monkeypatch):
     env = Signals()
     source = LearnedSource(GraphModelConfig(), env, 0.9)

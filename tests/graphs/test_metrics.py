@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 import dgmarl.graphs.metrics as module
-from dgmarl.graphs.metrics import (
-    agreement,
-    degrees,
-    density,
-    gamma_coefficients,
-)
-from dgmarl.graphs.reach import NEVER, meeting_times, reward_lags
+from dgmarl.graphs.metrics import agreement, density
 
 EMPTY, COMPLETE = jnp.eye(3, dtype=bool), jnp.ones((3, 3), bool)
 CHAIN = EMPTY.at[0, 1].set(True).at[1, 2].set(True)
@@ -35,12 +29,6 @@ def test_density_counts_valid_steps_only():
         density(graphs, jnp.ones(3, bool))
 
 
-def test_degrees_tell_sources_from_targets():
-    outgoing, incoming = degrees(CHAIN)
-    np.testing.assert_array_equal(outgoing, [1, 1, 0])
-    np.testing.assert_array_equal(incoming, [0, 1, 1])
-
-
 def test_agreement_by_hand():
     predicted = EMPTY.at[0, 1].set(True).at[2, 0].set(True).at[2, 1].set(True)
     precision, recall, f1 = jax.jit(agreement)(predicted, CHAIN)
@@ -59,28 +47,6 @@ def test_agreement_counts_valid_steps_only():
     assert agreement(predicted, truth).f1 < 1
     with pytest.raises(ValueError, match="one shape"):
         agreement(predicted, CHAIN)
-
-
-def test_gamma_of_disconnected_and_complete_graphs():
-    ends = jnp.zeros(4, bool)
-    alone = gamma_coefficients(reward_lags(meeting_times(jnp.stack([EMPTY] * 4), ends)), 0.9)
-    np.testing.assert_allclose(alone.source, 1)
-    np.testing.assert_allclose(alone.total, 3)
-    together = gamma_coefficients(reward_lags(meeting_times(jnp.stack([COMPLETE] * 4), ends)), 0.9)
-    np.testing.assert_allclose(together.pair, np.where(EMPTY, 1, 0.9), rtol=1e-6)
-    np.testing.assert_allclose(together.total, 3 + 6 * 0.9, rtol=1e-6)
-
-
-def test_gamma_is_the_largest_mean_over_trajectories():
-    never = NEVER * (1 - np.eye(2, dtype=int))
-    lags = np.stack([np.stack([never, never]), np.stack([never, never])])
-    lags[0, 0, 0, 1], lags[1, :, 0, 1] = 1, [2, 2]
-    pair = gamma_coefficients(jnp.asarray(lags), 0.5).pair
-    np.testing.assert_allclose(pair, [[1, 0.25], [0, 1]])
-    only_first = gamma_coefficients(
-        jnp.asarray(lags), 0.5, jnp.array([[True, False], [True, False]])
-    ).pair
-    np.testing.assert_allclose(only_first, [[1, 0.5], [0, 1]])
 
 
 def test_examples_in_the_documentation():

@@ -14,13 +14,8 @@ from dgmarl.graphs.reach import (
     NEVER,
     add_self_loops,
     check_graph,
-    k_hop_parents,
-    last_influencing_time,
     neighbour_lists,
-    reachable,
     reward_lags,
-    soft_reach,
-    truncated_reward_lags,
 )
 from tests.credit.double_loop import meeting_loop
 from tests.credit.windows import padded, random_window, windows
@@ -82,79 +77,24 @@ def test_neighbour_lists_hold_the_targets_in_order():
 
 
 def test_reward_lags_are_the_definition_by_parents(small):
-    """T_ji(t) = min { t' >= t : j in Pa^i(s_t', t' - t) } - t, over the states whose rewards the
-    window has."""
+    """T_ji(t) = min { t' >= t : j in Pa^i(s_t', t' - t) } - t, where Pa^i(s_t', k) holds the agents
+    with a path from their action at t' - k to i's state at t'."""
     graph, ends = small
-    expected = np.full(graph.shape, NEVER)
-    for k in range(len(graph)):
-        parents = np.asarray(k_hop_parents(graph, ends, k))
-        for t in range(len(graph) - k):
-            expected[t] = np.minimum(expected[t], np.where(parents[t + k], k, NEVER))
-    lags = meeting_times(graph, ends)
-    np.testing.assert_array_equal(truncated_reward_lags(lags, ends), expected)
+    lags = np.asarray(reward_lags(meeting_times(graph, ends)))
+    for t in range(len(graph)):
+        expected = np.where(np.eye(4), 0, NEVER)
+        paths = np.eye(4, dtype=bool)
+        for k in range(t, len(graph)):
+            paths = (paths.astype(int) @ graph[k]) > 0
+            expected = np.minimum(expected, np.where(paths, k - t + 1, NEVER))
+            if ends[k]:
+                break
+        np.testing.assert_array_equal(lags[t], expected)
 
 
 def test_reward_lags_are_one_more_except_for_oneself():
     lags = np.array([[0, 0, 3], [NEVER, 0, 1], [2, NEVER, 0]])
     np.testing.assert_array_equal(reward_lags(lags), [[0, 1, 4], [NEVER, 0, 2], [3, NEVER, 0]])
-
-
-def test_truncation_only_ever_raises_the_lag(small):
-    graph, ends = small
-    lags = meeting_times(graph, ends)
-    untouched = np.asarray(reward_lags(lags))
-    cut = np.asarray(truncated_reward_lags(lags, ends))
-    assert (cut >= untouched).all()
-    assert (cut[-1][~np.eye(4, dtype=bool)] == NEVER).all()
-
-
-def test_k_hop_parents_by_hand():
-    graph, on = np.stack([CHAIN] * 4), np.zeros(4, bool)
-    np.testing.assert_array_equal(k_hop_parents(graph, on, 0)[3], np.eye(3, dtype=bool))
-    np.testing.assert_array_equal(k_hop_parents(graph, on, 1)[3], CHAIN)
-    np.testing.assert_array_equal(k_hop_parents(graph, on, 2)[3], np.triu(np.ones((3, 3), bool)))
-    assert not k_hop_parents(graph, on, 2)[1].any()
-    assert not k_hop_parents(graph, on.copy() | np.array([0, 1, 0, 0], bool), 2)[3].any()
-    with pytest.raises(ValueError, match="k must be 0 or more"):
-        k_hop_parents(graph, on, -1)
-
-
-def test_last_influencing_time_is_the_definition_by_parents(small):
-    graph, ends = small
-    expected = np.full(graph.shape, -1)
-    for k in reversed(range(len(graph))):
-        parents = np.asarray(k_hop_parents(graph, ends, k))
-        steps = np.arange(len(graph))[:, None, None] - k
-        expected = np.maximum(expected, np.where(parents, steps, -1))
-    np.testing.assert_array_equal(last_influencing_time(graph, ends), expected)
-
-
-def test_influence_and_meeting_are_two_views_of_one_thing(small):
-    """k <= K_ji(n) if and only if n >= k + T_ji(k), within an episode."""
-    graph, _ = small
-    ends = np.zeros(len(graph), bool)
-    last = np.asarray(last_influencing_time(graph, ends))
-    lags = np.asarray(reward_lags(meeting_times(graph, ends)))
-    for k in range(len(graph)):
-        for n in range(k, len(graph)):
-            np.testing.assert_array_equal(k <= last[n], n >= k + lags[k])
-
-
-def test_soft_reach_is_the_strongest_path():
-    weights = np.zeros((3, 3, 3), np.float32)
-    weights[:, 0, 1], weights[:, 1, 2], weights[0, 0, 2] = 0.5, 0.4, 0.1
-    reach = soft_reach(weights, np.zeros(3, bool))
-    np.testing.assert_allclose(reach[0], [[1, 0.5, 0.2], [0, 1, 0.4], [0, 0, 1]], rtol=1e-6)
-    np.testing.assert_allclose(
-        soft_reach(weights, np.array([True, False, False]))[0, 0], [1, 0.5, 0.1], rtol=1e-6
-    )
-
-
-def test_soft_reach_of_zero_and_one_is_reachable(small):
-    graph, ends = small
-    np.testing.assert_array_equal(
-        soft_reach(graph.astype(np.float32), ends) > 0, reachable(graph, ends)
-    )
 
 
 def test_jit_vmap_batch_axes_and_float64():
@@ -172,9 +112,6 @@ def test_jit_vmap_batch_axes_and_float64():
         wide = meeting_times(graph, ends)
         assert wide.dtype == jnp.int32
         np.testing.assert_array_equal(wide, direct)
-        np.testing.assert_array_equal(
-            last_influencing_time(graph, ends)[:, 1], last_influencing_time(graph[:, 1], ends[:, 1])
-        )
 
 
 @pytest.mark.parametrize(
@@ -199,8 +136,6 @@ def test_bad_input_is_refused(graph, ends, message):
 def test_neighbours_under_jit_need_a_degree(small):
     with pytest.raises(ValueError, match="needs max_degree"):
         jax.jit(lambda graph, ends: meeting_times(graph, ends, method="neighbours"))(*small)
-    with pytest.raises(ValueError, match="floats"):
-        soft_reach(*small)
 
 
 def test_check_graph_passes_what_is_right_and_names_what_is_wrong(small):

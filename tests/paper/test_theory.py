@@ -26,7 +26,6 @@ from dgmarl.paper.theory.voter import (
     sample_voter,
     topology,
     voter_gradient,
-    voter_return,
 )
 
 
@@ -279,7 +278,6 @@ def test_voter_networks_agree_with_the_joint_tables(name):
     np.testing.assert_allclose(
         voter_gradient(voter, logits), nm.exact_gradient(tables, logits).sum(axis=1), atol=1e-10
     )
-    np.testing.assert_allclose(voter_return(voter, logits), nm.returns(tables, logits).sum())
 
 
 def test_fixed_graph_lags():

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from dgmarl.graphs.reach import NEVER, Arrays
+from dgmarl.graphs.reach import Arrays
 
 
 class Agreement(NamedTuple):
@@ -19,27 +19,6 @@ class Agreement(NamedTuple):
     """Harmonic mean of the two; 1 if both graphs are empty."""
 
 
-class Degrees(NamedTuple):
-    """Edges per agent without self-loops."""
-
-    outgoing: Int[Array, "*B N"]
-    """Number of targets."""
-    incoming: Int[Array, "*B N"]
-    """Number of sources."""
-
-
-class Gammas(NamedTuple):
-    """The paper's coefficients of dependence between agents (section "Sample Complexity
-    Analysis")."""
-
-    pair: Float[Array, "N N"]
-    """Gamma_j^i at [j, i]: the maximum over steps of the mean discount gamma^T_ji."""
-    source: Float[Array, "N"]
-    """Gamma_j, the sum over i; from 1 (isolated) to N."""
-    total: Float[Array, ""]
-    """Gamma, the sum over j and i; from N (disconnected) to N^2 (complete)."""
-
-
 def density(
     graph: Bool[Arrays, "*B N N"], valid: Bool[Arrays, "*B"] | None = None
 ) -> Float[Array, ""]:
@@ -51,12 +30,6 @@ def density(
     """
     pairs = _counted_pairs(graph, valid)
     return _share(jnp.sum(graph & pairs), jnp.sum(pairs), if_none=0.0)
-
-
-def degrees(graph: Bool[Arrays, "*B N N"]) -> Degrees:
-    """Outgoing and incoming degrees of every agent."""
-    edges = graph & ~jnp.eye(graph.shape[-1], dtype=bool)
-    return Degrees(jnp.sum(edges, axis=-1), jnp.sum(edges, axis=-2))
 
 
 def agreement(
@@ -77,27 +50,6 @@ def agreement(
         recall=_share(hits, n_true, if_none=1.0),
         f1=_share(2 * hits, n_predicted + n_true, if_none=1.0),
     )
-
-
-def gamma_coefficients(
-    lags: Int[Arrays, "T *B N N"], gamma: float, valid: Bool[Arrays, "T *B"] | None = None
-) -> Gammas:
-    """Estimates of Gamma_j^i = sup over steps k of E[gamma^{T_ji(s_k)}] and their sums, under the
-    behaviour policy.
-
-    lags: the paper's T_ji (`reward_lags(meeting_times(...))`), trajectories on the middle axes.
-      The mean is over trajectories, the maximum over steps; the supremum over policies cannot be
-      estimated from samples. With few trajectories the maximum is biased upwards; a finite rollout
-      misses late meetings, which biases downwards."""
-    trajectories = tuple(range(1, lags.ndim - 2))
-    discount = jnp.where(lags >= NEVER, 0.0, jnp.power(gamma, lags))
-    counted = jnp.ones(lags.shape[:-2], bool) if valid is None else valid
-    weight = counted[..., None, None].astype(discount.dtype)
-    mean = jnp.sum(discount * weight, axis=trajectories) / jnp.maximum(
-        jnp.sum(weight, axis=trajectories), 1
-    )
-    pair = jnp.max(mean, axis=0)
-    return Gammas(pair, pair.sum(-1), pair.sum())
 
 
 def _counted_pairs(matrices: Arrays, valid: Arrays | None) -> Bool[Array, "*B N N"]:

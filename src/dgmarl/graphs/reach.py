@@ -1,4 +1,4 @@
-"""Meeting times, k-hop parents and reachability over a sequence of dependence graphs.
+"""Meeting times over a sequence of dependence graphs.
 
 `A[t, j, i]`: agent j's action at step t can influence agent i's next local state. Row j is the
 source, column i the target; self-loops are implied. Arrays are `[T, ..., N, N]`, time first, with
@@ -87,86 +87,6 @@ def reward_lags(meeting_time: Int[Arrays, "*B N N"]) -> Int[Array, "*B N N"]:
     return jnp.where(_self_loops(meeting_time.shape[-1]), 0, to_others)
 
 
-def truncated_reward_lags(
-    meeting_time: Int[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
-) -> Int[Array, "T *B N N"]:
-    """The paper's T_ji^H (equation truncated_graph_gradient_estimate), as a lag: NEVER if i is met
-    after the last step H, that of the rollout or of the episode of t."""
-    lags = reward_lags(meeting_time)
-    n_steps = ends.shape[0]
-    step = _steps(n_steps, ends.ndim)
-    last = lax.cummin(jnp.where(ends, step, n_steps - 1), axis=0, reverse=True)
-    return jnp.where(lags <= (last - step)[..., None, None], lags, NEVER)
-
-
-def reachable(
-    graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
-) -> Bool[Array, "T *B N N"]:
-    """Whether j's action at t can reach i before the end of the episode or of the rollout."""
-    return meeting_times(graph, ends) < NEVER
-
-
-def k_hop_parents(
-    graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"], k: int
-) -> Bool[Array, "T *B N N"]:
-    """The k-hop parents of equation k_hop_def: entry [t, j, i] says that j is in Pa^i(s_t, k).
-
-        Pa^i(s_t, 0) = {i},   Pa^i(s_t, k) = union over m in Pa^i(s_t, k-1) of Pa^m(s_{t-k})
-
-    That is, a path leads from j's action at t - k to i's state at t. Empty where step t - k lies
-    before the rollout or in an earlier episode."""
-    graph = require_graph(graph)
-    ends = require_ends(ends, graph)
-    if k < 0:
-        raise ValueError(f"k must be 0 or more, got {k}")
-    return _k_hop_parents(graph, ends, k)
-
-
-def last_influencing_time(
-    graph: Bool[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
-) -> Int[Array, "T *B N N"]:
-    """K_ji(n), entry [n, j, i]: the last step at which j's action can influence i's reward at n.
-
-        K_ji(n) = max { k <= n : j in Pa^i(s_n, n - k) },   -1 if there is none in this episode
-
-    Equivalently, `k <= K_ji(n)` iff `n >= k + T_ji(k)`. Computed with the recursion of the meeting
-    times on the transposed graphs in reverse order."""
-    graph = require_graph(graph)
-    ends = require_ends(ends, graph)
-    self_loops = _self_loops(graph.shape[-1])
-    into = jnp.swapaxes(_delayed(graph, 1), -1, -2)
-    is_first = _delayed(ends, 1)
-    ago = scan_lags(
-        jnp.flip(into, 0), jnp.flip(is_first, 0), lambda _: self_loops, lambda _, lags: lags
-    )
-    ago = jnp.swapaxes(jnp.flip(ago, 0), -1, -2)
-    return jnp.where(ago < NEVER, _steps(graph.shape[0], graph.ndim) - ago, -1)
-
-
-def soft_reach(
-    weights: Float[Arrays, "T *B N N"], ends: Bool[Arrays, "T *B"]
-) -> Float[Array, "T *B N N"]:
-    """The largest product of weights along a path from j's action at t to i in the rest of the
-    episode.
-
-        S[t, j, i] = max over k of W[t, j, k] * S[t+1, k, i],   S = W at the last step of an episode
-
-    weights: W, floats in [0, 1]; self-loops have weight 1. For weights 0 and 1 this is
-      `reachable`."""
-    weights = require_weights(weights)
-    ends = require_ends(ends, weights)
-    self_loops = _self_loops(weights.shape[-1]).astype(weights.dtype)
-
-    def step(later, inputs):
-        weight, end = inputs
-        later = jnp.where(end[..., None, None], self_loops, later)
-        reach = max_product(jnp.maximum(weight, self_loops), later)
-        return reach, reach
-
-    start = jnp.broadcast_to(self_loops, weights.shape[1:])
-    return lax.scan(step, start, (weights, ends), reverse=True)[1]
-
-
 def neighbour_lists(graph: Bool[Array, "*B N N"], max_degree: int) -> Int[Array, "*B N D"]:
     """The first `max_degree` targets of each source, in order, padded with the source itself."""
     n_agents = graph.shape[-1]
@@ -196,8 +116,8 @@ def check_graph(graph: Any) -> Bool[Array, "*B N N"]:
     if values.dtype != bool and not np.isin(values, (0, 1)).all():
         raise UsageError(
             f"A dependence graph holds only 0 and 1, got values from {values.min()} to "
-            f"{values.max()}; threshold it (graph > 0.5) or use soft_reach and soft_graph_gae for "
-            "weights in [0, 1]."
+            f"{values.max()}; threshold it (graph > 0.5) or use soft_graph_gae for weights in "
+            "[0, 1]."
         )
     missing = ~np.diagonal(values, axis1=-2, axis2=-1).astype(bool)
     if missing.any():
@@ -324,19 +244,6 @@ def _meeting_times(graph: Array, ends: Array, max_degree: int | None) -> Array:
     return scan_lags(graph, ends, lambda edges: edges, lambda _, lags: lags, max_degree)
 
 
-@jax.jit
-def _k_hop_parents(graph: Array, ends: Array, k: int) -> Array:
-    self_loops = _self_loops(graph.shape[-1])
-    within_episode = (graph | self_loops) & ~ends[..., None, None]
-    start = jnp.broadcast_to(self_loops, graph.shape)
-    return lax.fori_loop(
-        1,
-        k + 1,
-        lambda hop, parents: boolean_product(_delayed(within_episode, hop), parents),
-        start,
-    )
-
-
 def _earliest(edges: Array, later: Array, max_degree: int | None) -> Array:
     """Entry [j, i]: the smallest later[k, i] over the targets k of j."""
 
@@ -359,15 +266,3 @@ def _earliest(edges: Array, later: Array, max_degree: int | None) -> Array:
 
 def _self_loops(n_agents: int) -> Array:
     return jnp.eye(n_agents, dtype=bool)
-
-
-def _steps(n_steps: int, ndim: int) -> Array:
-    """The step numbers, shaped to broadcast against arrays with `ndim` axes, time first."""
-    return jnp.arange(n_steps, dtype=jnp.int32).reshape(-1, *(1,) * (ndim - 1))
-
-
-def _delayed(values: Array, n_steps: int | Array) -> Array:
-    """Entry t holds values[t - n_steps], False before the rollout."""
-    return jnp.where(
-        _steps(values.shape[0], values.ndim) >= n_steps, jnp.roll(values, n_steps, axis=0), False
-    )

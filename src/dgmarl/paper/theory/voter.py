@@ -116,13 +116,6 @@ def _solve(
     return np.linalg.solve(system, flat).reshape(right.shape)
 
 
-def voter_return(voter: VoterNetwork, logits: Float[Array, "*runs N 2 2"]) -> Float[Array, "*runs"]:
-    """sum_i J^i, exactly."""
-    policy = softmax(logits)
-    values = _solve(_system(voter, policy), (policy * voter.reward).sum(axis=-1))
-    return values.mean(axis=-1).sum(axis=-1)
-
-
 def voter_gradient(
     voter: VoterNetwork, logits: Float[Array, "*runs N 2 2"]
 ) -> Float[Array, "*runs N 2 2"]:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dgmarl.config.parts import (
+    COMACreditConfig,
     CreditConfig,
+    CriticCreditConfig,
     GraphCreditConfig,
     PPOConfig,
     PRDCreditConfig,
@@ -105,14 +107,14 @@ _CRITIC_RULES: tuple[tuple[str, str, str, str, type], ...] = (
         "dgmarl.credit.coma:COMARule",
         "#204ECF",
         "counterfactual credit for the team's reward",
-        CreditConfig,
+        COMACreditConfig,
     ),
     (
         "GPAE",
         "dgmarl.credit.gpae:GPAERule",
         "#E2A198",
         "counterfactual credit for the team's reward over several steps",
-        CreditConfig,
+        CriticCreditConfig,
     ),
 )
 """Rules with an action-value critic of their own: label, rule, colour, about, configuration."""

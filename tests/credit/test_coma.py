@@ -89,7 +89,7 @@ def one_shot():
 
 def test_in_a_one_shot_game_the_advantage_becomes_the_difference_of_payoffs(one_shot):
     batch, values, payoff = one_shot
-    numbers = {"learner.hidden": 64, "learner.learning_rate": 3e-3, "learner.epochs": 50}
+    numbers = {"learner.hidden": 64, "learner.learning_rate": 3e-3, "credit.critic_epochs": 50}
     rule, state = made("mappo-coma", **numbers, **{"credit.reward_scaling": "none"})
 
     @jax.jit

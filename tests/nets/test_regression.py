@@ -1,10 +1,11 @@
 """Lambda-returns of values of played actions, term by term."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgmarl.nets.regression import lambda_returns, shuffled
+from dgmarl.nets.regression import Regression, lambda_returns, shuffled
 from tests.credit.by_hand import played
 from tests.credit.double_loop import lambda_returns as returns_loop
 
@@ -39,3 +40,17 @@ def test_each_epoch_sees_every_environment_once_in_another_order():
     epochs = parts.reshape(3, 8)
     np.testing.assert_array_equal(np.sort(epochs), np.broadcast_to(np.arange(8), (3, 8)))
     assert not (epochs[0] == epochs[1]).all()
+
+
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_a_model_is_fitted_to_what_is_valid(minibatches):
+    """Every step ends its episode and pays twice its input; the others did not happen."""
+    batch, _ = played()
+    x, over = batch.observation.agents_view[..., 0], jnp.ones_like(batch.terminated)
+    valid = over.at[-3:].set(False)
+    batch = batch._replace(terminated=over, truncated=~over, valid=valid)
+    reward = jnp.where(valid[..., None], 2 * x, 7.0)
+    fit = Regression(lambda w, x: w * x, GAMMA, 0.9, 0.05, 10.0, 200 // minibatches, minibatches)
+    fitted, loss = jax.jit(fit.update)(fit.init(jnp.zeros(())), x, batch, reward, jax.random.key(0))
+    assert loss > 0
+    np.testing.assert_allclose(fitted.params, 2, atol=0.01)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dgmarl.config.parts import (
+    COMACreditConfig,
     CreditConfig,
+    CriticCreditConfig,
     DifferenceCreditConfig,
     GraphCreditConfig,
     KHopCreditConfig,
@@ -133,12 +135,14 @@ _RIVALS = (
         "dgmarl.credit.coma:COMARule",
         "#204ECF",
         "counterfactual credit for the team's reward",
+        COMACreditConfig,
     ),
     _Rival(
         "GPAE",
         "dgmarl.credit.gpae:GPAERule",
         "#E2A198",
         "counterfactual credit for the team's reward over several steps",
+        CriticCreditConfig,
     ),
 )
 _AGENT, _CENTRAL = ("agent", "own-state"), ("central", "central-heads")

@@ -175,7 +175,28 @@ class GraphCreditConfig(CreditConfig):
 
 
 @dataclass(frozen=True)
-class PRDCreditConfig(CreditConfig):
+class CriticCreditConfig(CreditConfig):
+    """Credit by an action-value critic of the rule's own (GPAE)."""
+
+    critic_epochs: int = 4
+    """Passes of that critic over each batch."""
+
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        _at_least(self, "credit", 1, "critic_epochs")
+
+
+@dataclass(frozen=True)
+class COMACreditConfig(CriticCreditConfig):
+    """Counterfactual credit: the advantage is all the critic's, which must keep up with the policy;
+    the original updates it once per time step."""
+
+    critic_epochs: int = 40
+    """Passes of that critic over each batch."""
+
+
+@dataclass(frozen=True)
+class PRDCreditConfig(CriticCreditConfig):
     """Partial reward decoupling: credit by the attention of an action-value critic."""
 
     relevance: Literal["soft", "hard"] = "soft"
@@ -186,6 +207,7 @@ class PRDCreditConfig(CreditConfig):
 
     def __post_init__(self) -> None:
         """Validate ranges."""
+        super().__post_init__()
         _at_least(self, "credit", 0, "threshold")
 
 

@@ -11,7 +11,6 @@ from dgmarl.config.parts import (
     GraphCreditConfig,
     GraphModelConfig,
     PPOConfig,
-    PRDCreditConfig,
     QConfig,
 )
 from dgmarl.errors import UsageError, suggest
@@ -23,7 +22,6 @@ __all__ = [
     "GraphCreditConfig",
     "GraphModelConfig",
     "PPOConfig",
-    "PRDCreditConfig",
     "QConfig",
     "TrainConfig",
 ]

@@ -41,7 +41,7 @@ class ActionValueRule(ABC):
             self.lambda_,
             varying.learning_rate,
             learner.max_grad_norm,
-            learner.epochs,
+            config.credit.critic_epochs,
             learner.minibatches,
         )
 

@@ -12,8 +12,9 @@ usual, but the advantage does not use it.
 actions.
 
 Limits: the advantage is only as good as Q, in which the part of one action is small beside the part
-of the state; no return is used directly. The last step before a time-out or the end of a rollout
-teaches Q nothing, for its successor's action is not recorded."""
+of the state; no return is used directly. Q therefore needs more updates than the policy
+(`credit.critic_epochs`): with as few, policies drift and collapse. The last step before a time-out
+or the end of a rollout teaches Q nothing, for its successor's action is not recorded."""
 
 from typing import Any
 

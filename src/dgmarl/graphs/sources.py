@@ -275,9 +275,9 @@ def _not_a_probability(text: str) -> UsageError:
 
 
 register_source("learned", _learned)
-register_source("attention", _attention, "[:C]")
 register_source("oracle", lambda *_: OracleSource())
 register_source("interventional", _interventional, "[:H][:rewards]")
+register_source("attention", _attention, "[:C]")
 register_source("self", lambda *_: FixedSource(lambda n: np.eye(n, dtype=bool)))
 register_source("complete", lambda *_: FixedSource(lambda n: np.ones((n, n), bool)))
 register_source("random", _random, ":P")

@@ -44,8 +44,8 @@ class TrainConfig:
     """Learner and credit rule: ippo or mappo, then -local, -global, -dg, -khop or -difference; or
     iql, vdn, qmix, qplex."""
     graph: str = "oracle"
-    """Source of the dependence graphs, for -dg: oracle, interventional[:H][:rewards], learned,
-    self, complete, random:P, fixed:FILE or file.py:Source."""
+    """Source of the dependence graphs, for -dg: oracle, interventional[:H], learned, self,
+    complete, random:P, fixed:FILE or file.py:Source."""
     seeds: int = 5
     """Independent runs, trained in one program."""
     seed: int = 0

@@ -57,6 +57,13 @@ def test_graph_credit_solves_a_task_on_which_local_reward_fails(learned):
     np.testing.assert_allclose(learned.returns[:, 0].mean(), 0.5 * BEST, atol=0.25 * BEST)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ippo-prd", "ippo-coma", "mappo-gpae"])
+def test_rules_with_a_critic_of_their_own_solve_it_too(method):
+    returns = learn(method).returns[:, -1].mean(axis=-1)
+    assert (returns > 0.9 * BEST).all()
+
+
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(learned):
     again = learn("ippo-dg")
     np.testing.assert_array_equal(again.returns, learned.returns)

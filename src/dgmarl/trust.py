@@ -19,7 +19,7 @@ from typing import NamedTuple
 from dgmarl.errors import RunError, UsageError
 from dgmarl.files import write_atomic
 
-GRAPH_KINDS = {"fixed", "random", "interventional"}
+GRAPH_KINDS = {"fixed", "random", "interventional", "attention"}
 """Registered graph sources, which nothing is imported for; here those of the package that are
 written with a colon, `register_source` adds the others."""
 

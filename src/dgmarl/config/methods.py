@@ -7,7 +7,7 @@ Nothing else tests a method's name or the type of its configuration. A new metho
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dgmarl.config.parts import (
     CreditConfig,
@@ -15,6 +15,7 @@ from dgmarl.config.parts import (
     GraphCreditConfig,
     KHopCreditConfig,
     PPOConfig,
+    PRDCreditConfig,
     QConfig,
 )
 from dgmarl.config.presets import (
@@ -30,7 +31,6 @@ from dgmarl.errors import UsageError, suggest
 
 SOLID, DASHED, DOTTED = "", "7 3", "2 2.5"
 LOCAL, TEAM, GRAPH = "#E69F00", "#0072B2", "#009E73"
-KHOP, DIFFERENCE = "#CC79A7", "#56B4E9"
 PPO_LEARNER, Q_LEARNER = "dgmarl.learners.ppo:PPO", "dgmarl.learners.q_learning:QLearner"
 
 
@@ -94,6 +94,53 @@ def method_of_label(label: str) -> tuple[Method | None, str]:
     return METHODS.get(name), label[len(name) :].removeprefix("-") if name else label
 
 
+class _Rival(NamedTuple):
+    """A credit rule that both IPPO and MAPPO take."""
+
+    label: str
+    rule: str
+    colour: str
+    about: str
+    credit_config: type = CreditConfig
+    uses_graph: bool = False
+
+
+_RIVALS = (
+    _Rival(
+        "k-hop",
+        "dgmarl.credit.khop:KHopRule",
+        "#CC79A7",
+        "credited with all agents within k hops in the step's graph",
+        KHopCreditConfig,
+        uses_graph=True,
+    ),
+    _Rival(
+        "difference",
+        "dgmarl.credit.difference:DifferenceRule",
+        "#56B4E9",
+        "credited with what an action changes in the team reward",
+        DifferenceCreditConfig,
+    ),
+    _Rival(
+        "PRD",
+        "dgmarl.credit.prd:PRDRule",
+        "#AD1F4C",
+        "credited with the rewards of agents whose action-value attends to it",
+        PRDCreditConfig,
+    ),
+    _Rival(
+        "COMA",
+        "dgmarl.credit.coma:COMARule",
+        "#204ECF",
+        "counterfactual credit for the team's reward",
+    ),
+    _Rival(
+        "GPAE",
+        "dgmarl.credit.gpae:GPAERule",
+        "#E2A198",
+        "counterfactual credit for the team's reward over several steps",
+    ),
+)
 _AGENT, _CENTRAL = ("agent", "own-state"), ("central", "central-heads")
 for _prefix, _label, _critics, _dash, _graph_preset in (
     ("ippo", "IPPO", _AGENT, SOLID, graph_preset),
@@ -138,33 +185,21 @@ for _prefix, _label, _critics, _dash, _graph_preset in (
             **_common,
         )
     )
-    register_method(
-        Method(
-            f"{_prefix}-khop",
-            f"{_label}, credited with all agents within k hops in the step's graph",
-            PPO_LEARNER,
-            "dgmarl.credit.khop:KHopRule",
-            f"{_label} k-hop",
-            KHOP,
-            credit_config=KHopCreditConfig,
-            preset=ppo_preset,
-            uses_graph=True,
-            **_common,
+    for _rival in _RIVALS:
+        register_method(
+            Method(
+                f"{_prefix}-{_rival.label.lower().replace('-', '')}",
+                f"{_label}, {_rival.about}",
+                PPO_LEARNER,
+                _rival.rule,
+                f"{_label} {_rival.label}",
+                _rival.colour,
+                credit_config=_rival.credit_config,
+                preset=ppo_preset,
+                uses_graph=_rival.uses_graph,
+                **_common,
+            )
         )
-    )
-    register_method(
-        Method(
-            f"{_prefix}-difference",
-            f"{_label}, credited with what an action changes in the team reward",
-            PPO_LEARNER,
-            "dgmarl.credit.difference:DifferenceRule",
-            f"{_label} difference",
-            DIFFERENCE,
-            credit_config=DifferenceCreditConfig,
-            preset=ppo_preset,
-            **_common,
-        )
-    )
 for _name, _mixer, _colour, _about in (
     ("iql", "none", "#A04000", "independent Q-learning from each agent's own reward"),
     ("vdn", "vdn", "#447788", "Q-learning of the team reward with a sum of agents' values"),

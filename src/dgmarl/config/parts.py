@@ -46,6 +46,8 @@ class PPOConfig:
     """One network for all agents, with an agent id as input, or one set of parameters per agent."""
     learning_rate: float = 5e-4
     """Adam's learning rate, for actor and critic."""
+    anneal_lr: bool = False
+    """Let the learning rate fall linearly, to 0 after `steps`."""
     max_grad_norm: float = 10.0
     """Gradient clipping by global norm, for actor and critic separately."""
     epochs: int = 4
@@ -184,6 +186,21 @@ class GraphCreditConfig(CreditConfig):
 
 
 @dataclass(frozen=True)
+class PRDCreditConfig(CreditConfig):
+    """Partial reward decoupling: credit by the attention of an action-value critic."""
+
+    relevance: Literal["soft", "hard"] = "soft"
+    """Weight of another agent's reward; soft: its attention relative to equal attention; hard: 1
+    where that is above the threshold, else 0."""
+    threshold: float = 0.5
+    """For hard relevance, relative to equal attention. 0: team credit; N - 1 or more: local."""
+
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        _at_least(self, "credit", 0, "threshold")
+
+
+@dataclass(frozen=True)
 class KHopCreditConfig(CreditConfig):
     """Credit for agents that are near in the graph of the step."""
 
@@ -206,7 +223,8 @@ class DifferenceCreditConfig(CreditConfig):
 
 @dataclass(frozen=True)
 class GraphModelConfig:
-    """Reverse models of `--graph learned`. The defaults are those of the paper's foraging runs."""
+    """Reverse models of `--graph learned`. The defaults are those of the paper's foraging runs. The
+    critic of `--graph attention` has their width (encoding), learning rate and gradient steps."""
 
     threshold: float = 0.9
     """c: an edge needs an entropy ratio below it; 0: self-loops only."""

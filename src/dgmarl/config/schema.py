@@ -11,6 +11,7 @@ from dgmarl.config.parts import (
     GraphCreditConfig,
     GraphModelConfig,
     PPOConfig,
+    PRDCreditConfig,
     QConfig,
 )
 from dgmarl.errors import UsageError, suggest
@@ -22,6 +23,7 @@ __all__ = [
     "GraphCreditConfig",
     "GraphModelConfig",
     "PPOConfig",
+    "PRDCreditConfig",
     "QConfig",
     "TrainConfig",
 ]
@@ -41,11 +43,11 @@ class TrainConfig:
     env_options: dict[str, Any] = field(default_factory=dict)
     """Options of the environment."""
     method: str = "ippo-dg"
-    """Learner and credit rule: ippo or mappo, then -local, -global, -dg, -khop or -difference; or
-    iql, vdn, qmix, qplex."""
+    """Learner and credit rule: ippo or mappo, then -local, -global, -dg, -khop, -difference, -prd,
+    -coma or -gpae; or iql, vdn, qmix, qplex."""
     graph: str = "oracle"
-    """Source of the dependence graphs, for -dg: oracle, interventional[:H], learned, self,
-    complete, random:P, fixed:FILE or file.py:Source."""
+    """Source of the dependence graphs, for -dg and -khop: oracle, interventional[:H], learned,
+    attention[:C], self, complete, random:P, fixed:FILE or file.py:Source."""
     seeds: int = 5
     """Independent runs, trained in one program."""
     seed: int = 0
@@ -63,7 +65,7 @@ class TrainConfig:
     credit: Any = field(default_factory=GraphCreditConfig)
     """The credit rule; its fields depend on the method."""
     graph_model: GraphModelConfig = field(default_factory=GraphModelConfig)
-    """The learned graph, for graph = learned."""
+    """The graph's models, for graph = learned or attention."""
     deterministic: bool = False
     """Bit-identical runs on a GPU too, at the price of slower reductions."""
     format: int = FORMAT_VERSION

@@ -106,8 +106,8 @@ def graph_gae(
       itself.
     cross_weight: one number, one per pair (broadcast to [..., N, N]), or one per step and pair
       (shape of `graph`).
-    others: "sum" or "mean" of the reached others. The mean costs O(L T N^2) more, L the longest lag
-      at which a pair meets.
+    others: "sum" or "mean" of the reached others. The mean costs O(T N^2) more for each of at
+      most min(N - 1, T) meetings.
     per_pair: return the summands [T, ..., j, i] instead of their sum over i.
     method, max_degree: see `meeting_times`.
     own: the result of `gae` on the same arguments, where the caller has it already.
@@ -248,25 +248,34 @@ def mean_tails(
     """The summands of `others = "mean"` without the diagonal, from the lags of all pairs.
 
     The weights of a start change only when it meets somebody, so the weighted sum over later steps
-    is a sum over lags of the change of weights times one tail. It ends with the longest lag."""
-    n_steps, other = table.shape[0], ~jnp.eye(table.shape[-1], dtype=bool)
-    padded = jnp.concatenate([table, jnp.zeros_like(table)])
-    longest = jnp.max(lags, initial=0, where=lags < NEVER)
+    is a sum over the lags at which it does, of the change of weights times one tail."""
+    other = ~jnp.eye(table.shape[-1], dtype=bool)
+    lags = jnp.where(other, lags, NEVER)
+    start = _mean_weights(jnp.broadcast_to(unreached, lags.shape), other) * table[..., None, :]
+    powers = decay ** jnp.arange(len(table), dtype=table.dtype)
+    step = jnp.arange(len(table)).reshape(-1, *(1,) * (lags.ndim - 1))
 
     def weights(met):
         return _mean_weights(jnp.where(met, 1, unreached), other)
 
     def add(total, lag):
-        change = weights(lags <= lag) - weights(lags < lag)
-        tail = decay**lag * lax.dynamic_slice_in_dim(padded, lag, n_steps)[..., None, :]
-        return total + jnp.where(change == 0, 0, change * tail)
+        change = jnp.where(lag < NEVER, weights(lags <= lag) - weights(lags < lag), 0)
+        lag = jnp.where(lag < NEVER, lag, 0)
+        tail = jnp.take_along_axis(table[..., None, :], step + lag, axis=0, mode="clip")
+        return total + jnp.where(change == 0, 0, change * powers[lag] * tail), None
 
-    def step(total, lag):
-        total = lax.cond(anywhere(lag <= longest), add, lambda total, _: total, total, lag)
-        return total, None
+    return lax.scan(add, start, _meetings(lags), unroll=2)[0]
 
-    start = _mean_weights(jnp.broadcast_to(unreached, lags.shape), other) * table[..., None, :]
-    return lax.scan(step, start, jnp.arange(n_steps))[0]
+
+def _meetings(lags: Int[Array, "T *B N N"]) -> Int[Array, "M ..."]:
+    """The lags at which agents meet others, each once for an agent: at most N - 1 for each start,
+    and at most T in all."""
+    n_steps, n_agents = len(lags), lags.shape[-1]
+    if n_agents > n_steps:
+        return jnp.arange(n_steps).reshape(-1, *(1,) * lags.ndim)
+    ordered = jnp.moveaxis(jnp.sort(lags, axis=-1), -1, 0)[:-1]
+    again = jnp.concatenate([jnp.zeros_like(ordered[:1], bool), ordered[1:] == ordered[:-1]])
+    return jnp.where(again, NEVER, ordered)[..., None]
 
 
 def _mean_weights(weight: Float[Array, "... N"], other: Bool[Array, "... N"]) -> Array:

@@ -122,10 +122,10 @@ def uninformative(density: float, graph: str, progress: float) -> str:
 
     graph: the source's name. progress: share of the steps that are done.
     """
-    learned = graph.startswith("learned")
+    learned, attention = (graph.startswith(name) for name in ("learned", "attention"))
     if graph.partition(":")[0] in ("self", "complete", "random", "fixed"):
         return ""  # what the user asked for
-    if density < NOTHING and (not learned or progress >= LEARNING):
+    if density < NOTHING and (not (learned or attention) or progress >= LEARNING):
         return (
             f"The {graph} graph has no edges (density {density:.3f}), so graph credit equals local "
             "credit: influence may pass through a state (try --graph interventional:2), through "
@@ -138,5 +138,11 @@ def uninformative(density: float, graph: str, progress: float) -> str:
             "apart (raise --learner.entropy-coef), or observations show everybody (try "
             "--graph-model.sees local_state, a lower --graph-model.threshold, or --graph "
             "interventional)."
+        )
+    if attention and density > EVERYTHING and progress >= LEARNING:
+        return (
+            f"The {graph} graph has nearly all edges (density {density:.2f}), so graph credit is "
+            "close to team credit: raise the threshold (--graph attention:1; with two agents it "
+            "is complete), or try --graph interventional."
         )
     return ""

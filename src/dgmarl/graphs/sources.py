@@ -249,6 +249,23 @@ def _learned(argument: str, config: TrainConfig, env: Environment, varying: Vary
     return LearnedSource(config.graph_model, env, varying.threshold)
 
 
+def _attention(
+    argument: str, config: TrainConfig, env: Environment, varying: Varying
+) -> GraphSource:
+    from dgmarl.graphs.attention import THRESHOLD, AttentionSource
+
+    try:
+        threshold = float(argument or THRESHOLD)
+    except ValueError:
+        threshold = -1.0
+    if not threshold >= 0:
+        raise UsageError(
+            f"attention:{argument} is not a threshold of attention: choose a number of 0 or more, "
+            "relative to equal attention, for example attention:0.5."
+        )
+    return AttentionSource(config, env, threshold)
+
+
 def _not_a_probability(text: str) -> UsageError:
     return UsageError(
         f"random:{text} is not a probability: choose a number from 0 to 1, for example random:0.3."
@@ -256,6 +273,7 @@ def _not_a_probability(text: str) -> UsageError:
 
 
 register_source("learned", _learned)
+register_source("attention", _attention, "[:C]")
 register_source("oracle", lambda *_: OracleSource())
 register_source("interventional", _interventional, "[:H]")
 register_source("self", lambda *_: FixedSource(lambda n: np.eye(n, dtype=bool)))

@@ -24,6 +24,7 @@ from dgmarl.envs.base import Environment, EnvSpec, Observation
 from dgmarl.errors import UsageError
 from dgmarl.learners.base import batched_index, where_active
 from dgmarl.nets.actor_critic import Policy, Value
+from dgmarl.nets.regression import shuffled
 from dgmarl.rollout import Act, Batch, HiddenState
 
 
@@ -33,6 +34,7 @@ class PPOState(NamedTuple):
     params: dict[str, Any]
     """`actor` and `critic`."""
     opt_state: dict[str, Any]
+    """Of `actor` and `critic`; `steps`, those trained on, where the learning rate falls."""
 
     def with_params(self, params: dict[str, Any]) -> "PPOState":
         """The same learner with another policy and critic."""
@@ -57,7 +59,7 @@ class PPO:
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         self.config: PPOConfig = config.learner
-        self.entropy_coef = varying.entropy_coef
+        self.entropy_coef, self.total_steps = varying.entropy_coef, config.steps
         spec, own_state = env.spec, self.config.critic == "own-state"
         self.needs = frozenset({"local"} if own_state else ())
         shape = (self.config.hidden, self.config.share_parameters)
@@ -72,7 +74,12 @@ class PPO:
         """Fresh parameters and optimisers."""
         actor_key, critic_key = jax.random.split(key)
         params = {"actor": self.policy.init(actor_key), "critic": self.value.init(critic_key)}
-        return PPOState(params, {name: self.optimiser.init(part) for name, part in params.items()})
+        opt_state: dict[str, Any] = {
+            name: self.optimiser.init(part) for name, part in params.items()
+        }
+        if self.config.anneal_lr:
+            opt_state["steps"] = jnp.int32(0)
+        return PPOState(params, opt_state)
 
     def init_hidden_state(self, *batch: int) -> HiddenState:
         """The policy's recurrent state at the start of an episode."""
@@ -129,7 +136,11 @@ class PPO:
         active: Bool[Array, ""],
     ) -> tuple[PPOState, dict[str, Array]]:
         """Epochs of clipped policy gradient and value regression on one batch."""
-        whole = self.full_batch(batch, credit)
+        whole, opt_state = self.full_batch(batch, credit), dict(state.opt_state)
+        rate: Any = 1.0
+        if self.config.anneal_lr:
+            rate = jnp.maximum(1 - opt_state["steps"] / self.total_steps, 0)
+            opt_state["steps"] += batch.valid.sum()
 
         def step(
             state: PPOState, part: tuple[HiddenState, Minibatch] | None
@@ -142,13 +153,16 @@ class PPO:
                 updates, opt_state[name] = self.optimiser.update(
                     gradient[name], opt_state[name], params[name]
                 )
+                updates = jax.tree.map(lambda update: rate * update, updates)
                 params[name] = optax.apply_updates(params[name], updates)
             return PPOState(params, opt_state), metrics
 
         one_part = self.config.minibatches == 1
         parts = None if one_part else self._minibatches(key, batch.hidden_state, whole)
         n_updates = self.config.epochs * self.config.minibatches
-        new, metrics = jax.lax.scan(step, state, parts, length=n_updates, unroll=unroll())
+        new, metrics = jax.lax.scan(
+            step, PPOState(state.params, opt_state), parts, length=n_updates, unroll=unroll()
+        )
         metrics = {name: values.mean() for name, values in metrics.items()}
         metrics["advantage_std"] = jnp.std(whole.advantage, where=whole.mask)
         return where_active(active, new, state), metrics
@@ -207,10 +221,8 @@ class PPO:
     ) -> tuple[HiddenState, Minibatch]:
         """The environments of the batch, shuffled in each epoch: [updates, T, B / minibatches,
         ...]."""
-        n_envs, parts = whole.mask.shape[1], self.config.minibatches
-        keys = jax.random.split(key, self.config.epochs)
-        orders = jax.vmap(lambda key: jax.random.permutation(key, n_envs))(keys)
-        chosen = orders.reshape(self.config.epochs * parts, n_envs // parts)
+        n_envs = whole.mask.shape[1]
+        chosen = shuffled(key, n_envs, self.config.epochs, self.config.minibatches)
         split = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, chosen], 1, 0), whole)
         return hidden_state[chosen], split
 

@@ -177,6 +177,67 @@ def _foraging(scenario: str) -> list[Run]:
     return [_as_published(_run("lbf", scenario, variant, LBF_STEPS)) for variant in variants]
 
 
+RIVALS = (
+    Variant("ippo-dg", "interventional"),
+    Variant("mappo-dg", "interventional"),
+    Variant("ippo-dg", "oracle"),
+    Variant("ippo-khop", "interventional"),
+    Variant("ippo-difference"),
+    Variant("ippo-prd"),
+    Variant("mappo-coma"),
+    Variant("mappo-gpae"),
+)
+"""Credit rules side by side; each with the backbone whose critic fits it."""
+
+
+def _rivals_foraging() -> list[Run]:
+    """Credit rules with the default preset, whose numbers for local and global credit are those of
+    the paper in foraging, so that the runs of `lbf` stand beside them."""
+    return [
+        replace(_run("lbf", scenario, variant, LBF_STEPS), benchmark="lbf-credit", preset="tuned")
+        for scenario in SIX
+        for variant in RIVALS
+    ]
+
+
+def _annealed() -> list[Run]:
+    """Whether a learning rate that falls to 0 ends the late collapses of single seeds."""
+    variants = [
+        Variant(f"{backbone}-{credit}", graph)
+        for backbone in BACKBONES
+        for credit, graph in (("local", ""), ("global", ""), ("dg", "interventional"))
+    ]
+    anneal = {"learner.anneal_lr": True}
+    return [
+        replace(
+            _run("lbf", scenario, variant, LBF_STEPS, anneal),
+            benchmark="lbf-anneal",
+            preset="tuned",
+        )
+        for scenario in SIX
+        for variant in variants
+    ]
+
+
+def _rivals_star_spread() -> list[Run]:
+    """Credit rules with the default preset, local and global credit too, since the paper's preset
+    standardises rewards here."""
+    variants = [
+        Variant(f"{backbone}-{credit}") for backbone in BACKBONES for credit in ("local", "global")
+    ]
+    variants += [variant for variant in RIVALS if variant.graph != "interventional"]
+    variants += [Variant("mappo-dg", "oracle"), Variant("ippo-khop", "oracle")]
+    return [
+        replace(
+            _run("star-spread", size, variant, STAR_SPREAD_STEPS),
+            benchmark="star-spread-credit",
+            preset="tuned",
+        )
+        for size in SIZES
+        for variant in variants
+    ]
+
+
 def _battles(scenario: str) -> list[Run]:
     """MAPPO with local, global and learned-graph credit, in the paper's preset and with many
     environments, QMIX and QPLEX."""
@@ -317,6 +378,9 @@ RUNS: Mapping[tuple[str, str, str], Run] = {
         *(run for scenario in SMACLITE_STEPS for run in _battles(scenario)),
         *_credit_ablation_runs(),
         *_model_ablation_runs(),
+        *_rivals_foraging(),
+        *_annealed(),
+        *_rivals_star_spread(),
     )
 }
 """By benchmark, scenario and label: the parts of the result's path."""
@@ -349,12 +413,13 @@ GRIDS: Mapping[str, GridOfRuns] = {
             run for run in _of_benchmark("lbf") if run.label not in (*VALUE_BASED, "ippo-dg-oracle")
         )
     ),
-    "lbf-oracle": GridOfRuns(
-        choose("lbf", ("8x8-2p-4f-coop", "15x15-3p-4f"), credits_of("ippo", "-oracle"))
-    ),
+    "lbf-oracle": GridOfRuns(choose("lbf", SIX, credits_of("ippo", "-oracle"))),
     "lbf-values": GridOfRuns(choose("lbf", SIX, VALUE_BASED)),
     "lbf-ablations": GridOfRuns(_of_benchmark("lbf-levers")),
     "lbf-models": GridOfRuns(_of_benchmark("lbf-models")),
+    "lbf-credit": GridOfRuns(_of_benchmark("lbf-credit")),
+    "lbf-anneal": GridOfRuns(_of_benchmark("lbf-anneal")),
+    "star-spread-credit": GridOfRuns(_of_benchmark("star-spread-credit")),
     # Two maps with a smaller budget than the paper's figure.
     "smaclite": GridOfRuns(_SMACLITE_GRID, seeds=5, steps=1_000_000),
 }

@@ -16,6 +16,7 @@ GRAPHS = {
     "learned": "#CC79A7",
     "learned-tuned": "#D055FF",
     "interventional": "#56B4E9",
+    "attention": "#D47C32",
 }
 OTHER = "#8B6F00"
 

@@ -102,7 +102,7 @@ def shape(config: TrainConfig) -> str:
     # a user's own is not batched with others.
     apart = method.uses_graph and not config.graph.startswith(GIVEN)
     values["method"], values["graph"] = method.learner, config.graph if apart else ""
-    if config.graph != "learned":
+    if not config.graph.startswith(("learned", "attention")):
         del values["graph_model"]
     if config.credit.reward_scaling == "standardise":  # statistics of other shapes
         values["rule"] = method.rule

@@ -38,7 +38,8 @@ def estimate_seconds(runs: Iterable[PlannedRun]) -> float:
         if run.state == "done":
             continue
         config = run.config
-        learns_graph = find_method(config.method).uses_graph and config.graph == "learned"
+        learns = config.graph.startswith(("learned", "attention"))
+        learns_graph = find_method(config.method).uses_graph and learns
         kind = (_family(config.env), type(config.learner), learns_graph)
         if kind not in speeds:
             speeds[kind] = measure_speed(config)

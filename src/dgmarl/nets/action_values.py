@@ -1,0 +1,118 @@
+"""Action-value critics: values of joint actions, for credit rules and graph sources.
+
+Both are one network for all agents, with an agent id as input. Actions are one-hot, or
+probabilities. Arrays are `[..., N, ...]`."""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from dgmarl.envs.base import EnvSpec
+from dgmarl.nets.layers import Linear, uniform_within
+from dgmarl.rollout import Batch
+
+
+class CounterfactualCritic(nn.Module):
+    """Q_i(x_i, (b, a_-i)) for every own action b, with the others' actions as input: COMA's critic.
+
+    x_i: the agent's observation, or [..., 1, D], the global state for everybody. The value of the
+    own slot replaced by any distribution p is sum_b p(b) Q_i(b), exact and without another pass."""
+
+    hidden: int
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "*B M D"], action: Float[Array, "*B N A"]
+    ) -> Float[Array, "*B N A"]:
+        """One value per agent and own action."""
+        n_agents, n_actions = action.shape[-2:]
+        draw = uniform_within(1 / sqrt(x.shape[-1] + n_agents * (n_actions + 1)))
+        weight = self.param("actions", draw, (n_agents, n_actions, self.hidden))
+        # The first layer is linear: what the others add is the sum over all less the own part.
+        parts = jnp.einsum("...na,nah->...nh", action, weight)
+        others = parts.sum(axis=-2, keepdims=True) - parts
+        hidden = nn.relu(Linear(self.hidden, n_agents)(x) + others)
+        hidden = nn.relu(Linear(self.hidden)(hidden))
+        # All values start at 0: a random critic would decide what the policy learns first.
+        return nn.Dense(n_actions, kernel_init=nn.initializers.zeros)(hidden)
+
+
+class Attended(NamedTuple):
+    """What the attention critic gives."""
+
+    value: Float[Array, "*B N"]
+    """Q_i of the joint action."""
+    weights: Float[Array, "*B N N"]
+    """w_ij: how much of agent j's observation and action enters Q_i; rows add to 1, 0 on the
+    diagonal."""
+
+
+class AttentionCritic(nn.Module):
+    """Q_i(o, a) = f(o_i, a_i, sum over j != i of w_ij v(o_j, a_j)),
+
+        w_ij = softmax over j != i of <query(o_i), key(o_j)> / sqrt(d)
+
+    The weights read observations only: they must not depend on the action that is credited by
+    them."""
+
+    hidden: int
+
+    @nn.compact
+    def __call__(
+        self, agents_view: Float[Array, "*B N O"], action: Float[Array, "*B N A"]
+    ) -> Attended:
+        """Values and attention weights of every agent."""
+        n_agents = action.shape[-2]
+        seen = nn.relu(Linear(self.hidden, n_agents)(agents_view))
+        acted = nn.relu(
+            Linear(self.hidden, n_agents)(jnp.concatenate([agents_view, action], axis=-1))
+        )
+        query, key = Linear(self.hidden)(seen), Linear(self.hidden)(seen)
+        logits = jnp.einsum("...id,...jd->...ij", query, key) / sqrt(self.hidden)
+        alone = jnp.eye(n_agents, dtype=bool)
+        # A single agent has no others: its row is 0.
+        weights = jax.nn.softmax(jnp.where(alone, -1e10, logits)) * ~alone
+        others = weights @ nn.relu(Linear(self.hidden)(acted))
+        hidden = nn.relu(Linear(self.hidden)(jnp.concatenate([acted, others], axis=-1)))
+        return Attended(Linear(1)(hidden)[..., 0], weights)
+
+
+@dataclass(frozen=True)
+class AttentionValue:
+    """The attention critic as pure functions of its parameters."""
+
+    spec: EnvSpec
+    hidden: int
+
+    @property
+    def module(self) -> AttentionCritic:
+        """The network of all agents."""
+        return AttentionCritic(self.hidden)
+
+    def init(self, key: PRNGKeyArray) -> Any:
+        """Initial parameters."""
+        sizes = (self.spec.obs_size, self.spec.n_actions)
+        return self.module.init(key, *(jnp.zeros((self.spec.n_agents, size)) for size in sizes))
+
+    def inputs(self, batch: Batch) -> tuple[Float[Array, "T B N O"], Float[Array, "T B N A"]]:
+        """Observations and actions of all agents."""
+        action = jax.nn.one_hot(batch.action, self.spec.n_actions)
+        return batch.observation.agents_view, action
+
+    def values(self, params: Any, inputs: Any) -> Float[Array, "T B N"]:
+        """Q_i of every agent."""
+        return self._apply(params, inputs).value
+
+    def relevance(self, params: Any, batch: Batch) -> Float[Array, "T B N N"]:
+        """(N - 1) w_ij at [j, i] (row = source): agent i's attention on agent j relative to equal
+        attention on all others, hence 1 on average for any number of agents; 0 on the diagonal."""
+        weights = self._apply(params, self.inputs(batch)).weights
+        return (self.spec.n_agents - 1) * weights.swapaxes(-1, -2)
+
+    def _apply(self, params: Any, inputs: Any) -> Attended:
+        return self.module.apply(params, *inputs)  # pyright: ignore[reportReturnType]

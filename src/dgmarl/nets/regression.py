@@ -1,0 +1,115 @@
+"""Regression of a critic's values to lambda-returns, for critics outside the learner."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from dgmarl.device import unroll
+from dgmarl.rollout import Batch
+
+
+class Fitted(NamedTuple):
+    """All that learning changes."""
+
+    params: Any
+    opt_state: Any
+
+
+class Regression(NamedTuple):
+    """Adam on the squared distance of `values(params, inputs)`, [T, B, N], from lambda-returns."""
+
+    values: Callable[[Any, Any], Float[Array, "T B N"]]
+    """From parameters and the inputs of a batch, a pytree of arrays [T, B, ...]."""
+    gamma: float
+    lambda_: float
+    learning_rate: Any
+    max_grad_norm: float
+    epochs: int
+    minibatches: int = 1
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """Clipped Adam on one flat vector: a few operations per update instead of per layer."""
+        clip = optax.clip_by_global_norm(self.max_grad_norm)
+        return optax.flatten(optax.chain(clip, optax.adam(self.learning_rate)))
+
+    def init(self, params: Any) -> Fitted:
+        """The start, from initial parameters."""
+        return Fitted(params, self.optimiser.init(params))
+
+    def update(
+        self,
+        fitted: Fitted,
+        inputs: Any,
+        batch: Batch,
+        reward: Float[Array, "T B N"],
+        key: PRNGKeyArray,
+    ) -> tuple[Fitted, Float[Array, ""]]:
+        """Epochs over one batch, whose targets come from the parameters before it; also the mean
+        loss."""
+        value = self.values(fitted.params, inputs)
+        target = lambda_returns(reward, value, batch, self.gamma, self.lambda_)
+        whole = (inputs, target, jnp.broadcast_to(batch.valid[..., None], target.shape))
+
+        def loss(params: Any, part: Any) -> Float[Array, ""]:
+            inputs, target, mask = part
+            error = self.values(params, inputs) - target
+            return jnp.sum(error**2, where=mask) / jnp.maximum(mask.sum(), 1)
+
+        def step(fitted: Fitted, chosen: Int[Array, "b"] | None) -> tuple[Fitted, Array]:
+            part = whole if chosen is None else jax.tree.map(lambda x: x[:, chosen], whole)
+            found, gradient = jax.value_and_grad(loss)(fitted.params, part)
+            updates, opt_state = self.optimiser.update(gradient, fitted.opt_state, fitted.params)
+            return Fitted(optax.apply_updates(fitted.params, updates), opt_state), found
+
+        numbers = (batch.valid.shape[1], self.epochs, self.minibatches)
+        parts = None if self.minibatches == 1 else shuffled(key, *numbers)
+        n_updates = self.epochs * self.minibatches
+        fitted, losses = jax.lax.scan(step, fitted, parts, length=n_updates, unroll=unroll())
+        return fitted, losses.mean()
+
+
+def shuffled(
+    key: PRNGKeyArray, n_envs: int, epochs: int, minibatches: int
+) -> Int[Array, "updates b"]:
+    """The environments of each minibatch, shuffled in each epoch."""
+    keys = jax.random.split(key, epochs)
+    orders = jax.vmap(lambda key: jax.random.permutation(key, n_envs))(keys)
+    return orders.reshape(epochs * minibatches, n_envs // minibatches)
+
+
+def lambda_returns(
+    reward: Float[Array, "T *B N"],
+    value: Float[Array, "T *B N"],
+    batch: Any,
+    gamma: float,
+    lambda_: float,
+) -> Float[Array, "T *B N"]:
+    """TD(lambda) targets of values of the actions that were played:
+
+        G_t = r_t + gamma * ((1 - lambda) * value_{t+1} + lambda * G_{t+1})
+
+    and r_t where the episode terminated. At a time-out and at the end of the batch the next action
+    is not known: there G_t = value_t, so such a step teaches nothing.
+
+    batch: has `terminated` and `continues`, [T, ...]."""
+    known = recorded_successor(batch)[..., None] | batch.terminated[..., None]
+
+    def step(later: tuple[Array, Array], now: tuple[Array, ...]) -> tuple[Any, Array]:
+        reward, value, terminated, known = now
+        following = jnp.where(terminated, 0, (1 - lambda_) * later[0] + lambda_ * later[1])
+        target = jnp.where(known, reward + gamma * following, value)
+        return (value, target), target
+
+    steps = (reward, value, batch.terminated[..., None], known)
+    start = (jnp.zeros_like(value[0]), jnp.zeros_like(value[0]))
+    return jax.lax.scan(step, start, steps, reverse=True, unroll=unroll())[1]
+
+
+def recorded_successor(batch: Any) -> Bool[Array, "T *B"]:
+    """Whether the next step of the same episode is in the batch."""
+    return batch.continues.at[-1].set(False)

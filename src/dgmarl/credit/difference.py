@@ -46,9 +46,9 @@ class DifferenceRule:
     terms. The critic predicts discounted sums of D_j.
 
     Limits: the mean of D_j over the agent's own action is 0 in every state, so its true value is 0
-    and later terms add only noise. It learns what pays in the same step (Star-Spread, matrix games),
-    and not what prepares a reward: walking to food in foraging is not credited. The simulator takes
-    N A further steps per step."""
+    and later terms add only noise. It learns what pays in the same step, as in Star-Spread, and not
+    what prepares a reward: in foraging, walking to food is not credited. The simulator takes N A
+    further steps per step."""
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         self.env, self.local = env, _Differences(config, env, varying)

@@ -160,6 +160,11 @@ class Run(NamedTuple):
                 f"This policy was trained with {method.label}; the graph is the environment's own."
             )
         notes = []
+        if self.credit_options() is None:
+            notes.append(
+                f"This policy was trained with {method.label}, whose weights the graph alone does "
+                "not give."
+            )
         # A rule from outside the package may have other fields.
         unreached = getattr(credit, "unreached_weight", 0)
         cross_weight = getattr(credit, "cross_weight", 1)
@@ -173,10 +178,12 @@ class Run(NamedTuple):
 
     def credit_options(self) -> dict[str, Any] | None:
         """Arguments with which `credited_rewards` gives the weights of this run's training; None
-        without graph credit."""
+        without graph credit, or with a reward graph, which recordings lack."""
         learner, credit = self.config.learner, self.config.credit
         names = ("unreached_weight", "cross_weight", "others", "advantage_form")
         if not self.trainer.uses_graph or not all(hasattr(credit, name) for name in names):
+            return None
+        if getattr(credit, "reward_graph", "none") in ("measured", "oracle"):
             return None
         weights = {name: getattr(credit, name) for name in names}
         return {"gamma": learner.gamma, "lambda_": learner.lambda_, **weights}

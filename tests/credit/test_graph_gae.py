@@ -252,8 +252,14 @@ def test_reward_graph_equals_the_double_loop(seed, weight, others):
 
 def test_fast_and_slow_reward_graph_agree(window):
     constant = np.random.default_rng(1).random((4, 4)) < 0.3
-    slow = run(window, reward_graph=np.broadcast_to(constant, window.graph.shape))
-    np.testing.assert_allclose(run(window, reward_graph=constant), slow, rtol=1e-5, atol=1e-5)
+    continues = np.concatenate([window.continues[:-2], [[False] * 2], window.continues[-1:]])
+    window = window._replace(continues=continues)  # nothing counts across the last step but one
+    same = np.broadcast_to(constant, window.graph.shape)
+    changing = np.concatenate([same[:-1], ~same[-1:]])
+    fast = run(window, reward_graph=constant)
+    np.testing.assert_array_equal(run(window, reward_graph=same), fast)
+    slow = run(window, reward_graph=changing)
+    np.testing.assert_allclose(slow[:-1], fast[:-1], rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(run(window, reward_graph=np.eye(4, dtype=bool)), run(window))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dgmarl.config.resolve import resolve
+from dgmarl.config.yaml import override
 from dgmarl.envs.base import Environment
 from dgmarl.envs.star_spread import StarSpread, StarSpreadConfig
 from dgmarl.errors import UsageError
@@ -131,9 +132,9 @@ def test_interventional_needs_no_oracle_and_takes_a_horizon():
     assert (source.horizon, source.rewards) == (4, False)
 
 
-@pytest.mark.parametrize("text", ["interventional:rewards", "interventional:2:rewards"])
+@pytest.mark.parametrize("text", ["interventional", "interventional:2"])
 def test_interventional_gives_the_reward_graph_where_it_is_asked_for(text):
-    source = make_source(text, CONFIG, ENV)
+    source = make_source(text, override(CONFIG, {"credit.reward_graph": "measured"}), ENV)
     start = reset_envs(ENV, KEY, None, 2)
     batch = collect(ENV, act_randomly, start, KEY, 3, source.needs, reset=False)[1]
     found = source.infer(source.init(KEY, ENV), batch, KEY)
@@ -144,10 +145,9 @@ def test_interventional_gives_the_reward_graph_where_it_is_asked_for(text):
     assert found.reward_edges[..., 1:, 0].any()
 
 
-@pytest.mark.parametrize(
-    "text", ["interventional:0", "interventional:-1", "interventional:1.5", "interventional:2:3"]
-)
-def test_a_bad_horizon_is_refused(text):
+@pytest.mark.parametrize("horizon", ["0", "-1", "1.5", "2:3", "rewards"])
+def test_a_bad_horizon_is_refused(horizon):
+    text = f"interventional:{horizon}"
     with pytest.raises(UsageError, match=r"1 or more.*for example interventional:2"):
         make_source(text, CONFIG, ENV)
 
@@ -172,7 +172,7 @@ def test_a_source_of_ones_own_comes_from_a_file(tmp_path):
 
 @pytest.mark.parametrize("text", ["orakle", "", "Complete"])
 def test_an_unknown_name_is_refused_with_all_names(text):
-    with pytest.raises(UsageError, match="must be learned, oracle, interventional"):
+    with pytest.raises(UsageError, match=r"must be learned, .*oracle, interventional"):
         make_source(text, CONFIG, ENV)
 
 

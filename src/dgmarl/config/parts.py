@@ -10,6 +10,7 @@ MixerKind = Literal["none", "vdn", "qmix", "qplex"]
 RewardScaling = Literal["none", "scale", "standardise"]
 AdvantageForm = Literal["td", "return"]
 OthersWeight = Literal["mean", "sum"]
+RewardGraphKind = Literal["none", "self", "measured", "oracle"]
 RewardModelKind = Literal["simulator", "learned"]
 Precision = Literal["float32", "float16"]
 
@@ -163,10 +164,20 @@ class GraphCreditConfig(CreditConfig):
     advantage_form: AdvantageForm = "td"
     """Credit for others: TD errors from the meeting time on (Algorithm 1), or returns from then on
     minus the target's value."""
+    reward_graph: RewardGraphKind = "none"
+    """Whose action moves whose reward at once. none: what the graph source gives, if anything;
+    self: only the agent's own; measured: interventions in the simulator; oracle: what the
+    environment knows."""
 
     def __post_init__(self) -> None:
         """Validate ranges."""
         _fraction(self, "credit", "unreached_weight", "cross_weight")
+        if self.reward_graph in ("measured", "oracle") and self.advantage_form == "return":
+            raise UsageError(
+                f"credit.reward_graph is {self.reward_graph}, whose credit can stop again, but "
+                "credit.advantage_form return counts whole returns: set credit.advantage_form to "
+                "td."
+            )
         if self.others == "mean" and self.advantage_form == "return":
             raise UsageError(
                 "credit.others is mean, but credit.advantage_form return adds up whole returns: "

@@ -44,7 +44,7 @@ class TrainConfig:
     """Learner and credit rule: ippo or mappo, then -local, -global, -dg, -khop, -difference, -prd,
     -coma or -gpae; or iql, vdn, qmix, qplex."""
     graph: str = "oracle"
-    """Source of the dependence graphs, for -dg: oracle, interventional[:H][:rewards], learned,
+    """Source of the dependence graphs, for -dg and -khop: oracle, interventional[:H], learned,
     attention[:C], self, complete, random:P, fixed:FILE or file.py:Source."""
     seeds: int = 5
     """Independent runs, trained in one program."""

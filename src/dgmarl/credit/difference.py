@@ -45,10 +45,10 @@ class DifferenceRule:
     `credit.reward_model` = learned it is a network R(s, a) trained on the batches so far, for all
     terms. The critic predicts discounted sums of D_j.
 
-    Limits: D_j is what the action changes in the same step. Preparing a later reward counts only as
-    far as the agent's own later actions change that reward: an agent that opens a door for another
-    is not credited. The simulator takes N A further steps per step. A learned model explains
-    nothing before it has seen rewards."""
+    Limits: the mean of D_j over the agent's own action is 0 in every state, so its true value is 0
+    and later terms add only noise. It learns what pays in the same step, as in Star-Spread, and not
+    what prepares a reward: in foraging, walking to food is not credited. The simulator takes N A
+    further steps per step."""
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         self.env, self.local = env, _Differences(config, env, varying)

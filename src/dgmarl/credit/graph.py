@@ -4,9 +4,11 @@ dependence graph connects its action to (Algorithm 1 of the paper)."""
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from dgmarl.config.parts import RewardGraphKind
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, Values
@@ -14,6 +16,7 @@ from dgmarl.credit.graph_gae import graph_gae, soft_graph_gae
 from dgmarl.credit.local import LocalRule
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
+from dgmarl.graphs.interventional import intervene_batch
 from dgmarl.graphs.sources import Graphs
 from dgmarl.rollout import Batch
 
@@ -24,13 +27,15 @@ class GraphRule(LocalRule):
     With `credit.others` = mean the TD errors of others are averaged over those reached so far; with
     two agents that is their sum."""
 
-    needs: frozenset[str] = frozenset({"graph"})
-
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         super().__init__(config, env, varying)
         self.form = config.credit.advantage_form
         self.unreached_weight = varying.unreached_weight
         self.cross_weight = varying.cross_weight
+        self.env, self.reward_graph = env, config.credit.reward_graph
+        recorded = {"measured": {"states", "keys"}, "oracle": {"states"}}
+        self.needs = frozenset({"graph", *recorded.get(self.reward_graph, ())})
+        _check_reward_graph(self.reward_graph, env)
         self.mean_of_others = varying.mean_of_others if self.form == "td" else False
 
     def statistics_shape(self) -> tuple[int, ...]:
@@ -56,19 +61,49 @@ class GraphRule(LocalRule):
         masks = (batch.bootstrap, batch.continues, self.gamma, self.lambda_)
         steps = (reward, values.now, values.next, graph.edges, *masks)
         weight = {"unreached_weight": self.unreached_weight}
+        reward_edges = self._reward_edges(batch, graph)
         if graph.edges.dtype != jnp.bool_:
-            if self.form == "return" or graph.reward_edges is not None:
+            if self.form == "return" or reward_edges is not None:
                 raise UsageError(
                     "The graph source gives soft edges, which have no reward graph and only the "
-                    "advantage form td: set credit.advantage_form to td, or use Boolean edges."
+                    "advantage form td: set credit.advantage_form to td and credit.reward_graph "
+                    "to none, or use Boolean edges."
                 )
             credit = partial(soft_graph_gae, *steps, **weight)
         else:
             if self.form == "return":
                 shape = (*values.now.shape, values.now.shape[-1])
                 weight["pair_baseline"] = jnp.broadcast_to(values.now[..., None, :], shape)
-            options = {"advantage_form": self.form, "reward_graph": graph.reward_edges, "own": own}
+            options = {"advantage_form": self.form, "reward_graph": reward_edges, "own": own}
             credit = partial(graph_gae, *steps, **options, **weight)
         if isinstance(self.mean_of_others, bool):
             return credit(others="mean" if self.mean_of_others else "sum")
         return jnp.where(self.mean_of_others, credit(others="mean"), credit(others="sum"))
+
+    def _reward_edges(self, batch: Batch, graph: Graphs) -> Bool[Array, "T B N N"] | None:
+        """Whose action moves whose reward at once."""
+        if self.reward_graph == "none":
+            return graph.reward_edges
+        if self.reward_graph == "self":
+            return None
+        if self.reward_graph == "oracle":
+            edges = jax.vmap(jax.vmap(self.env.oracle_reward_graph))(batch.extras["states"])
+        elif graph.reward_edges is None:
+            edges = intervene_batch(self.env, batch).reward_graph
+        else:
+            edges = graph.reward_edges
+        # Nothing is paid after an end; a graph that is constant until then stays constant.
+        return jnp.where(batch.valid[..., None, None], edges, edges[:1])
+
+
+def _check_reward_graph(kind: RewardGraphKind, env: Environment) -> None:
+    if kind == "oracle" and not env.offers("oracle_reward_graph"):
+        raise UsageError(
+            f"credit.reward_graph is oracle, but {env.spec.name} offers no oracle_reward_graph: "
+            "define it, or set credit.reward_graph to measured."
+        )
+    if kind == "measured" and not env.can_intervene:
+        raise UsageError(
+            f"credit.reward_graph is measured, but {env.spec.name} cannot be asked what another "
+            "action would have earned: set credit.reward_graph to none."
+        )

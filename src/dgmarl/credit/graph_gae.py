@@ -34,6 +34,7 @@ from dgmarl.graphs.reach import (
     require_weights,
     scan_lags,
 )
+from dgmarl.rollout import anywhere
 
 
 class Steps(NamedTuple):
@@ -100,8 +101,9 @@ def graph_gae(
       only.
     reward_graph: B[k, i] = k's action moves i's reward immediately. The TD error of i at t counts
       from the first step at which some k reached earlier has A[t, k, i] or B[k, i]. Constant in
-      time ([N, N] or [..., N, N]): as fast as without. One per step (shape of `graph`): the weights
-      may then switch off again, exact in O(T^2 N^3), "td" form only. Default: only i itself.
+      time ([N, N] or [..., N, N]): as fast as without. One per step (shape of `graph`), "td" form
+      only: where they differ the weights may switch off again, exact in O(T^2 N^3). Default: only i
+      itself.
     cross_weight: one number, one per pair (broadcast to [..., N, N]), or one per step and pair
       (shape of `graph`).
     others: "sum" or "mean" of the reached others. The mean costs O(T N^2) more for each of at
@@ -315,28 +317,30 @@ def _graph_gae(
         pairs = _pair_summands(credit, own[t], table[t], kept, at_t(baseline), at_t(cross_weight))
         return pairs if per_pair else pairs.sum(-1)
 
-    if reward_graph is None or jnp.ndim(reward_graph) < graph.ndim:
-        reached = (
-            (lambda edges: edges) if reward_graph is None else (lambda edges: edges | reward_graph)
-        )
-        decay = gamma * lambda_ if form == "td" else gamma
-        ends = ~steps.continues
+    def finish_all(credit):
+        return jax.vmap(finish)(jnp.arange(graph.shape[0]), credit)
+
+    def by_lags(reward_graph):
+        reached = lambda edges: edges if reward_graph is None else edges | reward_graph  # noqa: E731
+        decay, ends = gamma * lambda_ if form == "td" else gamma, ~steps.continues
         if not mean:
             return meeting_tails(table, decay, graph, ends, reached, finish, max_degree)
         lags = scan_lags(graph, ends, reached, lambda _, lags: lags, max_degree)
-        credit = mean_tails(table, decay, lags, unreached)
-        return jax.vmap(finish)(jnp.arange(graph.shape[0]), credit)
-    loops = jnp.eye(graph.shape[-1], dtype=bool)
-    credit = path_sums(
-        delta,
-        graph | reward_graph | loops,
-        graph | loops,
-        steps.continues,
-        gamma * lambda_,
-        boolean_product,
-        partial(_mean_of_strengths, unreached) if mean else None,
-    )
-    return jax.vmap(finish)(jnp.arange(graph.shape[0]), credit)
+        return finish_all(mean_tails(table, decay, lags, unreached))
+
+    def by_steps(reward_graph):
+        edges = graph | jnp.eye(graph.shape[-1], dtype=bool)
+        weigh = partial(_mean_of_strengths, unreached) if mean else None
+        decay = gamma * lambda_
+        now = edges | reward_graph
+        return finish_all(
+            path_sums(delta, now, edges, steps.continues, decay, boolean_product, weigh)
+        )
+
+    if reward_graph is None or jnp.ndim(reward_graph) < graph.ndim:
+        return by_lags(reward_graph)
+    changes = anywhere(jnp.any(reward_graph != reward_graph[:1]))
+    return lax.cond(changes, by_steps, lambda edges: by_lags(edges[0]), reward_graph)
 
 
 @partial(jax.jit, static_argnames="others")

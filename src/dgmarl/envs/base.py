@@ -88,6 +88,11 @@ class Environment(ABC, Generic[State]):
         state. Row = source, column = target, self-loops set."""
         raise NotOfferedError(self, "oracle_graph")
 
+    def oracle_reward_graph(self, state: State) -> Bool[Array, "N N"]:
+        """Optional. Entry [j, i]: whether j's action in this state can influence i's reward of the
+        same step. Row = source, column = target."""
+        raise NotOfferedError(self, "oracle_reward_graph")
+
     def local_state(self, state: State) -> Float[Array, "N L"]:
         """Optional. Agent i's own state, compared by interventional graphs."""
         raise NotOfferedError(self, "local_state")

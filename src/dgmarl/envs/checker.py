@@ -209,25 +209,25 @@ def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
 def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
     n = env.spec.n_agents
     state, _ = env.reset(key)
-    for method in ("oracle_graph", "local_state"):
+    for method in ("oracle_graph", "oracle_reward_graph", "local_state"):
         if env.offers(method):
             traced, problem = _traced(getattr(env, method), state, what=f"{method}(state)")
             if traced is None:
                 yield _violation(problem)
                 return
-    if env.offers("oracle_graph"):
-        graph = np.asarray(jax.jit(env.oracle_graph)(state))
+    for method in filter(env.offers, ("oracle_graph", "oracle_reward_graph")):
+        graph = np.asarray(jax.jit(getattr(env, method))(state))
         if graph.shape != (n, n) or graph.dtype != bool:
             yield _violation(
-                f"oracle_graph is {list(graph.shape)} {graph.dtype}, but must be [{n}, {n}] "
+                f"{method} is {list(graph.shape)} {graph.dtype}, but must be [{n}, {n}] "
                 "booleans, row = source."
             )
-        elif not graph.diagonal().all():
+        elif method == "oracle_graph" and not graph.diagonal().all():
             yield _violation(
                 "oracle_graph lacks self-loops, but every agent influences itself: set the "
                 "diagonal to true."
             )
-    else:
+    if not env.offers("oracle_graph"):
         yield Finding(
             "note",
             (

@@ -216,7 +216,7 @@ def counterfactual_rewards(
 
 
 class InterventionalSource(GivenSource):
-    """Graphs from the environment's own simulator: `--graph interventional[:H][:rewards]`."""
+    """Graphs from the environment's own simulator: `--graph interventional[:H]`."""
 
     needs: frozenset[str] = frozenset({"states", "keys"})
 
@@ -239,7 +239,8 @@ class InterventionalSource(GivenSource):
         self.env = env
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graphs:
-        """The action graph A of every step, and with `rewards` the reward graph B."""
+        """The action graph A of every step, and with `rewards` the reward graph B, which costs no
+        further interventions."""
         if self.env is None:
             raise ValueError(
                 "infer asks the environment, which init hands over: call init(key, env) first"

@@ -81,7 +81,7 @@ def uninformative(density: float, graph: str, progress: float) -> str:
         return (
             f"The {graph} graph has no edges (density {density:.3f}), so graph credit equals local "
             "credit: influence may pass through a state (try --graph interventional:2), through "
-            "rewards only (--graph interventional:rewards), or not show in local_state."
+            "rewards only (--credit.reward-graph measured), or not show in local_state."
         )
     if learned and density > EVERYTHING:
         return (

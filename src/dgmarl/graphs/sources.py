@@ -234,15 +234,13 @@ def _interventional(
 ) -> GraphSource:
     from dgmarl.graphs.interventional import InterventionalSource
 
-    parts = [part for part in argument.split(":") if part]
-    rewards = "rewards" in parts
-    horizons = [part for part in parts if part != "rewards"]
-    if len(horizons) > 1 or any(not part.isdecimal() for part in horizons):
+    if argument and not argument.isdecimal():
         raise UsageError(
             f"interventional:{argument} needs a number of steps, 1 or more, for example "
-            "interventional:2, interventional:rewards or interventional:2:rewards."
+            "interventional:2; a reward graph is asked for by --credit.reward-graph measured."
         )
-    return InterventionalSource(int(horizons[0]) if horizons else 1, rewards=rewards, env=env)
+    measured = getattr(config.credit, "reward_graph", "none") == "measured"
+    return InterventionalSource(int(argument or 1), rewards=measured, env=env)
 
 
 def _learned(argument: str, config: TrainConfig, env: Environment, varying: Varying) -> GraphSource:
@@ -276,7 +274,7 @@ def _not_a_probability(text: str) -> UsageError:
 
 register_source("learned", _learned)
 register_source("oracle", lambda *_: OracleSource())
-register_source("interventional", _interventional, "[:H][:rewards]")
+register_source("interventional", _interventional, "[:H]")
 register_source("attention", _attention, "[:C]")
 register_source("self", lambda *_: FixedSource(lambda n: np.eye(n, dtype=bool)))
 register_source("complete", lambda *_: FixedSource(lambda n: np.ones((n, n), bool)))

@@ -63,6 +63,10 @@ class MatrixGame(Environment[MatrixState]):
         """Complete: the payoff is common."""
         return jnp.ones((2, 2), bool)
 
+    def oracle_reward_graph(self, state: MatrixState) -> Bool[Array, "2 2"]:
+        """Complete too."""
+        return self.oracle_graph(state)
+
     def local_state(self, state: MatrixState) -> Float[Array, "2 1"]:
         """The index of the situation, shared by both agents."""
         return jnp.full((2, 1), state.situation, jnp.float32)

@@ -132,6 +132,10 @@ class StarSpread(Environment[StarSpreadState]):
         """Every agent influences itself and the hub, whose local state contains all positions."""
         return jnp.eye(self.spec.n_agents, dtype=bool).at[:, 0].set(True)
 
+    def oracle_reward_graph(self, state: StarSpreadState) -> Bool[Array, "N N"]:
+        """The same star: the hub is paid for the positions after the step."""
+        return self.oracle_graph(state)
+
     def local_state(self, state: StarSpreadState) -> Float[Array, "N L"]:
         """The positions an agent observes: all for the hub, its own for a leaf. Positions evolve
         independently, so with the own position alone there would be no edges; the star comes from

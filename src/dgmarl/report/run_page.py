@@ -243,7 +243,7 @@ def _add_replay(replays: Replays, folder: Path, name: str, most_bytes: int) -> N
     path = folder / FILE_NAME
     if not path.is_file():
         raise UsageError(
-            f"{folder} has no {FILE_NAME}, which `dgmarl train` writes when training ends; "
+            f"{folder} has no {FILE_NAME}, which is written when training ends; "
             f"`dgmarl watch {folder}` plays its policy and writes a page of its own."
         )
     replay = read_replay(path)

@@ -65,7 +65,8 @@ function readOut(chart, panel, shown, share, right, cursor, px) {
     const swatch = element("span", "", "swatch");
     swatch.style.background = series.colour;
     const ends = low ? `[${show(low[k])}, ${show(high[k])}]` : "one seed";
-    return element("tr", [element("th", [swatch, series.name]), element("td", show(mean[k]), "number"), element("td", ends, "number faint"), element("td", `n = ${series.seeds}`, "number faint")]);
+    const ended = x.at(-1) < 0.95 * where ? ` (at ${count(x.at(-1))})` : "";
+    return element("tr", [element("th", [swatch, series.name + ended]), element("td", show(mean[k]), "number"), element("td", ends, "number faint"), element("td", `n = ${series.seeds}`, "number faint")]);
   });
   panel.querySelector("output").replaceChildren(element("p", `at ${count(where)} ${$("chart-axis").selectedOptions[0].text}`, "faint"), element("table", element("tbody", rows)));
 }

@@ -118,6 +118,9 @@ def test_labels_of_a_long_episode_stay_readable(browser, tmp_path, width):
         ".map(b => [b.left, b.right, b.top, b.height])"
     )
     assert min(height for *_, height in boxes) > 10
+    assert browser.evaluate(
+        "(p => p.scrollWidth <= p.clientWidth)(document.getElementById('rewards').parentElement)"
+    )
     steps = [(left, right) for left, right, top, _ in boxes if top == boxes[-1][2]]
     assert len(steps) > 10
     assert all(end <= start for (_, end), (start, _) in pairwise(steps[1:]))

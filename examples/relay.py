@@ -32,7 +32,13 @@ class Relay(Environment[RelayState]):
 
     def __init__(self, n_agents: int = 3, horizon: int = 8):
         self.spec = EnvSpec(
-            "relay", n_agents, n_actions=2, obs_size=1, state_size=n_agents, horizon=horizon
+            "relay",
+            n_agents,
+            n_actions=2,
+            obs_size=1,
+            state_size=n_agents,
+            horizon=horizon,
+            action_names=("wait", "pass"),
         )
 
     def reset(self, key):

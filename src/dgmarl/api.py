@@ -1,8 +1,6 @@
 """The library in three calls: `train`, `evaluate` and `load`, the same as on the command line."""
 
-import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,24 +10,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dgmarl import training
-from dgmarl.config.methods import find_method
 from dgmarl.config.presets import Preset
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.device import require_determinism
 from dgmarl.envs.base import Environment, Observation
 from dgmarl.errors import UsageError
-from dgmarl.graphs.sources import as_graphs
-from dgmarl.rollout import Batch, HiddenState, Recording, record_episodes
+from dgmarl.rollout import Batch, HiddenState, Recording
+from dgmarl.runs import playing
 from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
-from dgmarl.runs.replays import FILE_NAME, MOST_BYTES, Replay, make_replay, write_replay
+from dgmarl.runs.replays import MOST_BYTES, Replay
 from dgmarl.trust import remember, require_trust
 
 Which = Literal["last", "best"]
-REPLAY_EPISODES = 3
-"""How many episodes training records."""
 
 
 def train(
@@ -74,7 +69,7 @@ def train_config(
     recorder = Recorder(config, RunFolder(out) if out else None, on_progress, **recording)
     program = training.Program(training.Trainer(config), init_params)
     result = training.train(program, [recorder])[0]
-    write_final_replay(recorder, program.trainer, result)
+    playing.write_final_replay(recorder, program.trainer, result)
     return result
 
 
@@ -98,30 +93,14 @@ def resume(
     recorder = Recorder(config, folder, on_progress, resume=True, **recording)
     program = training.Program(training.Trainer(config))
     result = training.train(program, [recorder])[0]
-    write_final_replay(recorder, program.trainer, result)
+    playing.write_final_replay(recorder, program.trainer, result)
     remember(env=config.env, graph=config.graph)
     return result
 
 
-def write_final_replay(recorder: Recorder, trainer: training.Trainer, result: TrainResult) -> None:
-    """Record a few episodes of the first seed's final policy into the run folder, for reports.
-
-    An environment that draws no proper pictures loses its replay, not its run."""
-    if recorder.folder is None or result.interrupted:
-        return
-    try:
-        replay = first_seed(trainer, result).replay(jax.random.key(0), REPLAY_EPISODES)
-    except UsageError as error:
-        warnings.warn(f"No replay was recorded: {error}", stacklevel=2)
-        return
-    write_replay(recorder.folder.path / FILE_NAME, replay)
-
-
 def first_seed(trainer: training.Trainer, result: TrainResult) -> "Run":
     """The final policy of the first seed of a training that has just ended."""
-    trained = (result.state.learner.params, result.state.graph_state)
-    params, graph = jax.tree.map(lambda leaf: leaf[0], trained)
-    return Run(result.config, trainer.env, trainer, result.state, params, graph)
+    return Run(result.config, trainer.env, trainer, result.state, *playing.first_seed(result.state))
 
 
 class Run(NamedTuple):
@@ -154,39 +133,7 @@ class Run(NamedTuple):
 
     def credit_note(self) -> str:
         """How this policy was credited, where that is not just what its dependence graph says."""
-        credit, method = self.config.credit, find_method(self.config.method)
-        if not method.uses_graph:
-            return (
-                f"This policy was trained with {method.label}; the graph is the environment's own."
-            )
-        notes = []
-        if self.credit_options() is None:
-            notes.append(
-                f"This policy was trained with {method.label}, whose weights the graph alone does "
-                "not give."
-            )
-        # A rule from outside the package may have other fields.
-        unreached = getattr(credit, "unreached_weight", 0)
-        cross_weight = getattr(credit, "cross_weight", 1)
-        if unreached:
-            notes.append(f"In training they kept the weight {unreached:.2g}.")
-        if getattr(credit, "others", "sum") == "mean" and self.env.spec.n_agents > 2:
-            notes.append("In training the rewards of others were averaged over those reached.")
-        if cross_weight != 1:
-            notes.append(f"In training the rewards of others had a weight of {cross_weight:g}.")
-        return " ".join(notes)
-
-    def credit_options(self) -> dict[str, Any] | None:
-        """Arguments with which `credited_rewards` gives the weights of this run's training; None
-        without graph credit, or with a reward graph, which recordings lack."""
-        learner, credit = self.config.learner, self.config.credit
-        names = ("unreached_weight", "cross_weight", "others", "advantage_form")
-        if not self.trainer.uses_graph or not all(hasattr(credit, name) for name in names):
-            return None
-        if getattr(credit, "reward_graph", "none") in ("measured", "oracle"):
-            return None
-        weights = {name: getattr(credit, name) for name in names}
-        return {"gamma": learner.gamma, "lambda_": learner.lambda_, **weights}
+        return playing.credit_note(self.config, self.env)
 
     def record(
         self,
@@ -195,36 +142,15 @@ class Run(NamedTuple):
         needs: frozenset[str] = frozenset(),
         infer: Callable[[Batch], Any] | None = None,
     ) -> Recording:
-        """Whole episodes of the chosen seed, with the graphs its training would have used there.
-
-        infer: other graphs instead, from a batch that holds what the run's own graph source needs,
-          and `needs`."""
-        act = partial(self.trainer.learner.act, self.params, greedy=self.config.evaluation.greedy)
-        source = self.trainer.source
-        if infer is None and self.trainer.uses_graph:
-            infer = lambda batch: as_graphs(source.infer(self.graph, batch, key)).edges > 0  # noqa: E731
-        return record_episodes(
-            self.env,
-            act,
-            key,
-            n_episodes,
-            self.init_hidden_state(n_episodes),
-            source.needs | needs,
-            infer,
-        )
+        """Whole episodes of the chosen seed; see `playing.record`."""
+        return playing.record(self.trainer, self.params, self.graph, key, n_episodes, needs, infer)
 
     def replay(
         self, key: Array, n_episodes: int, policy: Which = "last", most_bytes: int = MOST_BYTES
     ) -> Replay:
         """Episodes as pages show them: pictures, rewards, graphs and credit weights."""
-        return make_replay(
-            self.env,
-            self.record(key, n_episodes),
-            f"{self.config.method} ({policy})",
-            self.credit_note(),
-            self.credit_options(),
-            most_bytes,
-        )
+        recording = self.record(key, n_episodes)
+        return playing.replay_of(self.config, self.env, recording, policy, most_bytes)
 
 
 def load(

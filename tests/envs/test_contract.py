@@ -58,6 +58,11 @@ class BadSpec(Counter):
         self.spec = EnvSpec("counter", 0, 3, 1, 1, 5)
 
 
+class TwoNames(Counter):
+    def __init__(self):
+        self.spec = EnvSpec("counter", 2, 3, 1, 1, 5, action_names=("stay", "go"))
+
+
 class SmallState(Counter):
     def __init__(self):
         self.spec = EnvSpec("counter", 2, 3, 1, 1, 5, state_is_obs=True)
@@ -190,6 +195,7 @@ class Tuple(Counter):
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
+        (TwoNames, "`spec.action_names` has 2 names, but n_actions is 3"),
         (SmallState, "`spec.state_is_obs` is set, but state_size is 1"),
         (OtherState, "`spec.state_is_obs` is set, but global_state is not"),
         (BadSpec, "`spec.n_agents` is 0"),

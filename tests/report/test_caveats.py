@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from dgmarl.report.caveats import caveats, graph_warnings
-from dgmarl.report.results import read_run
+from dgmarl.report.results import Result, read_run
 from tests.report.fake_runs import write_run
 
 
@@ -52,3 +53,14 @@ def test_a_graph_that_says_nothing_is_named(tmp_path, graph, metrics, words):
 )
 def test_other_graphs_are_not(tmp_path, graph, method, metrics):
     assert graph_warnings(result(tmp_path, graph, method, **metrics)) == []
+
+
+def test_only_those_with_fewer_steps_are_named():
+    budgets = {"ippo-local": 5_000_100, "ippo-dg-oracle": 5_000_000, "qmix": 1_000_000}
+    results = [
+        Result("lbf", "a", method, "lbf/a", np.full((2, 1), steps), np.zeros((2, 1)), {})
+        for method, steps in budgets.items()
+    ]
+    assert caveats(results) == [
+        "In lbf/a some methods had fewer steps than 5,000,100: qmix 1,000,000."
+    ]

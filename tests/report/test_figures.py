@@ -14,7 +14,7 @@ from PIL import Image
 from dgmarl.config import methods
 from dgmarl.report import figures
 from dgmarl.report.aggregate import Aggregates, over_scenarios
-from dgmarl.report.charts import charts_data
+from dgmarl.report.charts import charts_data, curve
 from dgmarl.report.figures import (
     Panel,
     graph_panels,
@@ -26,7 +26,7 @@ from dgmarl.report.figures import (
 )
 from dgmarl.report.results import Result
 from dgmarl.report.statistics import Interval
-from dgmarl.report.style import GRAPHS, order, style, styles
+from dgmarl.report.style import GRAPHS, env_names, order, style, styles
 
 METHODS = ("ippo-local", "mappo-global", "ippo-dg-oracle", "mappo-dg-random0.3", "qmix")
 
@@ -212,3 +212,40 @@ def test_cost_against_return_has_a_mark_per_method():
 
 def test_names_are_not_read_as_mathematics():
     assert "ippo-$x" in svg(learning_curves([Panel("$a_", [result("ippo-$x")])]))
+
+
+def test_a_logarithmic_axis_has_plain_numbers():
+    points = {"ippo-local": (0.5, Interval(0.1, 0, 0.2)), "qmix": (3000.0, Interval(0.2, 0, 0.3))}
+    text = svg(figures.cost_against_return(points, "seconds per seed", ""))
+    assert "mathdefault" not in text
+    assert {">1<", ">100<", ">1k<"} <= set(re.findall(r">[^<>]*<", text))
+
+
+def test_variants_have_colours_of_their_own_in_every_figure():
+    variants = [f"ippo-dg-oracle-cross_weight={k}" for k in range(14)]
+    looks = styles([*variants, "ippo-local", "mappo-global"])
+    assert len({(look.colour, look.dash) for look in looks.values()}) == 16
+    assert not {looks[name].colour for name in variants} & {looks["mappo-global"].colour}
+    together = over_scenarios([result(method) for method in (*variants[:4], "ippo-local")])
+    assert isinstance(together, Aggregates)
+    for figure in together.figures(looks).values():
+        drawn = svg(figure).lower()
+        assert all(looks[name].colour.lower() in drawn for name in variants[:4])
+
+
+def test_a_curve_ends_with_the_final_return_and_may_be_one_point():
+    steps, returns = np.array([[10, 20], [10, 24]]), np.array([[0.0, 1.0], [0.0, 0.5]])
+    assert [part and part[-1] for part in curve(steps, returns)] == [20, 0.75, 0.5, 1]
+    assert [part and len(part) for part in curve(steps[:, :1], returns[:, :1])] == [1] * 4
+
+
+def test_environments_from_files_are_named_without_the_folder():
+    envs = ["/home/me/relay.py:Relay", "lbf/8x8-2p-2f", "smaclite//maps/mine.yaml", "pack.age:Env"]
+    assert list(env_names(envs).values()) == [
+        "relay.py:Relay",
+        "lbf/8x8-2p-2f",
+        "smaclite/mine.yaml",
+        "pack.age:Env",
+    ]
+    same = ["/a/relay.py:Relay", "/b/relay.py:Relay"]
+    assert list(env_names(same).values()) == same

@@ -329,3 +329,25 @@ def test_wrong_arguments_are_named_and_nothing_is_written(
     assert stop.value.code == 2
     assert words in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.browser
+def test_marks_of_short_episodes_are_small_and_leave_the_numbers_free(browser, page):
+    browser.open(page)
+    set_threshold(browser, 1200)  # every pair is an edge, most of them false
+    assert text_of(browser, "#actions").startswith("Actions: 0 ")
+    heights = browser.evaluate(
+        "[...document.querySelectorAll('.strip text')].map(t => t.getBoundingClientRect().height)"
+    )
+    assert 0 < max(heights) < 20
+    gaps = browser.evaluate("""(() => {
+        const matrix = document.querySelector('svg.matrix');
+        const box = (shape) => shape.getBoundingClientRect();
+        const numbers = [...matrix.querySelectorAll('.ratio')].map(box);
+        const crosses = [...matrix.querySelectorAll('path[stroke-linecap]')].map(box);
+        const over = (a, b) => Math.abs(a.x + a.width / 2 - b.x - b.width / 2) < 5 && a.y < b.y;
+        const below = (cross) => numbers.filter((number) => over(cross, number));
+        return crosses.map(c => Math.min(...below(c).map(n => n.top - c.bottom)));
+    })()""")
+    assert gaps
+    assert min(gaps) >= 0

@@ -1,6 +1,8 @@
 """The replay page, as a person uses it: loads silently, plays, scrubs, shows where credit goes,
 executes no data."""
 
+from itertools import pairwise
+
 import jax
 import numpy as np
 import pytest
@@ -71,6 +73,63 @@ def test_rewards_shown_are_those_recorded(browser, replay):
         "document.querySelector('#rewards tbody tr:last-child td:last-child').textContent"
     )
     assert float(team) == pytest.approx(float(replay[1].reward[0].sum()), abs=0.06)
+
+
+def test_each_agent_s_action_is_named_at_the_shown_step(browser, replay):
+    browser.open(replay[0])
+    browser.press("ArrowRight")
+    column = "[...document.querySelectorAll('#rewards tbody tr')].map(r => r.cells[1].textContent)"
+    names = ("none", "up", "down", "left", "right")
+    actions = np.asarray(replay[1].action[0, 1])
+    assert browser.evaluate(column) == [*(names[action] for action in actions), ""]
+    browser.press("End")
+    assert browser.evaluate(column) == [""] * 5
+
+
+def test_the_bars_of_agents_and_team_have_one_scale(browser, replay):
+    browser.open(replay[0])
+    browser.press("End")
+    widths = browser.evaluate(
+        "[...document.querySelectorAll('#rewards tbody tr')]"
+        ".map(r => parseFloat(r.cells[4].querySelector('i').style.width))"
+    )
+    returns = np.asarray(replay[1].reward[0]).sum(axis=0)
+    expected = np.abs([*returns, returns.sum()]) / np.abs(returns.sum()) * 50
+    np.testing.assert_allclose(widths, expected, rtol=1e-3)
+
+
+def test_rewards_and_costs_have_no_colour_of_an_agent(browser, replay):
+    browser.open(replay[0])
+    marks = browser.evaluate(
+        "[...document.querySelectorAll('#credit circle')].map(c => c.getAttribute('fill'))"
+    )
+    reward = np.asarray(replay[1].reward[0]).T
+    assert marks == ["var(--ink)" if one > 0 else "none" for one in reward.ravel()]
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_labels_of_a_long_episode_stay_readable(browser, tmp_path, width):
+    env = make_env("star-spread/3", horizon=114)
+    recording = record_episodes(env, act_randomly, jax.random.key(0), 1)
+    (tmp_path / "page.html").write_text(replay_page(make_replay(env, recording, "random")))
+    browser.open(tmp_path / "page.html", width=width)
+    boxes = browser.evaluate(
+        "[...document.querySelectorAll('#credit text')].map(t => t.getBoundingClientRect())"
+        ".map(b => [b.left, b.right, b.top, b.height])"
+    )
+    assert min(height for *_, height in boxes) > 10
+    assert browser.evaluate(
+        "(p => p.scrollWidth <= p.clientWidth)(document.getElementById('rewards').parentElement)"
+    )
+    steps = [(left, right) for left, right, top, _ in boxes if top == boxes[-1][2]]
+    assert len(steps) > 10
+    assert all(end <= start for (_, end), (start, _) in pairwise(steps[1:]))
+    browser.press("End")
+    browser.press("ArrowLeft")  # the last step must be in view, even where not all fit
+    assert browser.evaluate(
+        "(c => c.right)(document.querySelector('#credit rect[fill=none]').getBoundingClientRect())"
+        " <= document.getElementById('credit').getBoundingClientRect().right"
+    )
 
 
 def test_credit_follows_the_star(browser, replay):

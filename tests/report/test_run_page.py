@@ -158,6 +158,19 @@ def test_keys_outside_the_replay_leave_it_alone(browser, report):
 
 
 @pytest.mark.browser
+def test_many_results_begin_with_a_chart_and_one_evaluation_is_a_mark(browser, tmp_path):
+    """As after `reproduce`: long tables are folded, and the first chart is on the first screen."""
+    steps = {"step_0": {"step_count": 9, "return": [1.0]}, "absolute_metrics": {"return": [1.0]}}
+    scenarios = {f"task {k}": {"mine": {"seed_0": steps, "seed_1": steps}} for k in range(20)}
+    (tmp_path / "many.json").write_text(json.dumps({"lab": scenarios}))
+    (tmp_path / "page.html").write_text(run_page(gather([tmp_path / "many.json"])))
+    browser.open(tmp_path / "page.html")
+    assert browser.evaluate("document.querySelector('.chart').getBoundingClientRect().top") < 500
+    assert not browser.evaluate("document.querySelector('table.facts').offsetParent")
+    assert browser.evaluate("document.querySelectorAll('.chart svg circle').length") == 20
+
+
+@pytest.mark.browser
 def test_light_and_dark(browser, report, tmp_path):
     papers = []
     for dark in (False, True):

@@ -68,10 +68,19 @@ def test_what_is_written_is_read_back(tmp_path, replay, recorded):
     for written, read in zip(replay.weights, found.weights, strict=True):
         np.testing.assert_array_equal(read, written)
     np.testing.assert_allclose(found.episodes[1].rewards, recorded[1].reward[1])
+    np.testing.assert_array_equal(found.episodes[1].actions, recorded[1].action[1])
+    assert found.action_names == ("none", "up", "down", "left", "right")
     assert found.episodes[0].frame(0) == recorded[0].draw(
         jax.tree.map(lambda leaf: leaf[0, 0], recorded[1].state), recorded[1].graph[0, 0]
     )
     assert path.stat().st_size < 50_000
+
+
+def test_files_of_versions_without_actions_are_read(tmp_path, replay):
+    facts = [{"stride": 1, "terminated": False, "graph": True}] * 2
+    without = {"about": about(replay, tmp_path, episodes=facts), "actions_0": None}
+    found = read_replay(forged(tmp_path / "replay.npz", replay, **without))
+    assert [episode.actions for episode in found.episodes] == [None, None]
 
 
 @pytest.mark.parametrize(("form", "others"), [("td", "sum"), ("td", "mean"), ("return", "sum")])
@@ -186,6 +195,8 @@ def test_forged_pictures_are_refused(tmp_path, replay, picture):
         {"rewards_0": np.full((9, 4), np.nan, np.float32)},
         {"rewards_0": np.array([["a"] * 4] * 9)},
         {"rewards_0": np.array([[{}] * 4] * 9, object)},
+        {"actions_0": None},
+        {"actions_0": np.zeros((9, 4), np.float32)},
         {"frame_ends_0": np.arange(3)},
         {"frame_ends_0": np.full(10, -5)},
         {"frame_ends_0": np.full(10, 10**15)},
@@ -217,6 +228,8 @@ def test_forged_arrays_are_refused_in_one_sentence(tmp_path, replay, changed):
         {"n_agents": 0},
         {"env": None},
         {"note": ["x"]},
+        {"action_names": "up"},
+        {"action_names": [1]},
         {"episodes": []},
         {"episodes": 3},
         {"episodes": [{"stride": 0, "terminated": True, "graph": True}]},

@@ -7,6 +7,7 @@ from dgmarl import api
 from dgmarl.config.resolve import resolve
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
+from dgmarl.runs.replays import read_replay
 from dgmarl.sweeps.batched import shape, train_all
 from tests.tiny import GIFT, SMALL
 
@@ -116,18 +117,31 @@ def test_what_changes_shapes_is_not_batched():
     assert shape(config("ippo-dg", "mine.py:Source")) != oracle, "a user's own source may learn"
 
 
+def _assert_same_replay(batched, alone, graph):
+    assert batched[:4] == alone[:4]
+    assert (batched.weights is None) == (alone.weights is None)
+    for first, second in zip(batched.episodes, alone.episodes, strict=True):
+        np.testing.assert_array_equal(first.actions, second.actions)
+        np.testing.assert_array_equal(first.rewards, second.rewards)
+        if not graph.startswith("random"):
+            np.testing.assert_array_equal(first.graph, second.graph)
+
+
 def test_batched_runs_that_were_cut_off_go_on_to_the_same_result(together, tmp_path):
     recorders = [Recorder(run, RunFolder(tmp_path / name)) for name, run in RUNS.items()]
     recorders[1].on_progress = lambda progress: setattr(
         recorders[1], "interrupted", progress.evaluation == 1
     )
     assert all(result.interrupted for result in train_all(recorders))
+    assert not list(tmp_path.rglob("replay.npz"))
     again = train_all([Recorder(run, RunFolder(tmp_path / name)) for name, run in RUNS.items()])
     for result, whole in zip(again, together.values(), strict=True):
         np.testing.assert_array_equal(result.returns, whole.returns)
         np.testing.assert_array_equal(result.steps, whole.steps)
-    for name in RUNS:
+    for name, run in RUNS.items():
+        replay = read_replay(tmp_path / name / "replay.npz")
         alone = api.resume(tmp_path / name, trust=True)
+        _assert_same_replay(replay, read_replay(tmp_path / name / "replay.npz"), run.graph)
         np.testing.assert_array_equal(
             alone.returns, together[name].returns, "a batched run's folder is that of the run alone"
         )

@@ -35,6 +35,8 @@ class EnvSpec:
     state_is_obs: bool = False
     """Whether `global_state` is `agents_view.reshape(-1)`; a replay buffer then stores only the
     latter."""
+    action_names: tuple[str, ...] = ()
+    """What pages call the actions 0, 1, ...; empty: their numbers."""
 
 
 class Observation(NamedTuple):

@@ -45,7 +45,7 @@ def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
         return
     for field in fields(spec):
         value = getattr(spec, field.name)
-        if field.name not in ("name", "state_is_obs") and (
+        if field.name not in ("name", "state_is_obs", "action_names") and (
             not isinstance(value, int) or isinstance(value, bool) or value < 1
         ):
             yield _violation(
@@ -55,6 +55,14 @@ def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
         yield _violation(
             f"`spec.state_is_obs` is set, but state_size is {spec.state_size}, not n_agents * "
             "obs_size: leave it out."
+        )
+    names = spec.action_names
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        yield _violation(f"`spec.action_names` is {names!r}, but must be a tuple of texts.")
+    elif len(names) not in (0, spec.n_actions):
+        yield _violation(
+            f"`spec.action_names` has {len(names)} names, but n_actions is {spec.n_actions}: name "
+            "all actions or none."
         )
 
 

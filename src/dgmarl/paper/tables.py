@@ -11,19 +11,20 @@ from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.figures import graph_panels, learning_curves, scenario_panels
 from dgmarl.report.results import Result, budget_text
 from dgmarl.report.statistics import Interval, mean_interval
-from dgmarl.report.style import order, style
+from dgmarl.report.style import order, style, styles
 from dgmarl.report.table import interval_texts
 
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
     """By kind: learning curves, graphs over training, and aggregates over scenarios where returns
     share a scale."""
-    drawn = {"curves": learning_curves(scenario_panels(results))}
+    looks = styles(result.method for result in results)
+    drawn = {"curves": learning_curves(scenario_panels(results), looks)}
     if panels := graph_panels(results):
-        drawn["graphs"] = learning_curves(panels)
+        drawn["graphs"] = learning_curves(panels, looks)
     together = over_scenarios(results)
     return drawn | (
-        together.figures()
+        together.figures(looks)
         if isinstance(together, Aggregates) and len(together.scenarios) > 1
         else {}
     )

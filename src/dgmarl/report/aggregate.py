@@ -18,7 +18,7 @@ from dgmarl.report.statistics import (
     performance_profile,
     probability_of_improvement,
 )
-from dgmarl.report.style import order, same_learner, style, uses_graph
+from dgmarl.report.style import Looks, order, same_learner, style, styles, uses_graph
 
 N_THRESHOLDS = 101
 
@@ -84,19 +84,20 @@ class Aggregates(NamedTuple):
             for pair in pairs
         }
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self, looks: Looks | None = None) -> dict[str, Figure]:
         """By file name: intervals, profiles, sample efficiency, and who beats whom."""
+        looks = looks or styles(self.of_method)
+        bars = self._caption("bars")
         drawn = {
-            "intervals": figures.intervals(self.estimates(), self._caption("bars")),
-            "profiles": self._profiles(),
-            "sample-efficiency": self._sample_efficiency(),
+            "intervals": figures.intervals(self.estimates(), bars, looks),
+            "profiles": self._profiles(looks),
+            "sample-efficiency": self._sample_efficiency(looks),
         }
-        chances = self.improvements()
-        return drawn | (
-            {"improvement": figures.improvement(chances, self._caption("bars"))} if chances else {}
-        )
+        if chances := self.improvements():
+            drawn["improvement"] = figures.improvement(chances, bars, looks)
+        return drawn
 
-    def _profiles(self) -> Figure:
+    def _profiles(self, looks: Looks) -> Figure:
         finals = np.concatenate(
             [values for method in self.of_method for values in self.finals(method)]
         )
@@ -109,9 +110,9 @@ class Aggregates(NamedTuple):
             method: performance_profile(self.finals(method), thresholds)
             for method in self.of_method
         }
-        return figures.profiles(bands, thresholds, self._caption("bands"))
+        return figures.profiles(bands, thresholds, self._caption("bands"), looks)
 
-    def _sample_efficiency(self) -> Figure:
+    def _sample_efficiency(self, looks: Looks) -> Figure:
         last = {
             method: min(result.budget for result in results)
             for method, results in self.of_method.items()
@@ -122,7 +123,7 @@ class Aggregates(NamedTuple):
             )
             for method, results in self.of_method.items()
         }
-        return figures.sample_efficiency(bands, last, self._caption("bands"))
+        return figures.sample_efficiency(bands, last, self._caption("bands"), looks)
 
     def _budgets(self) -> str:
         """Who had how many."""

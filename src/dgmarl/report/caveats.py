@@ -35,12 +35,11 @@ def caveats(results: Sequence[Result]) -> list[str]:
         if len({len(result.final) for result in own}) > 1:
             counts = ", ".join(f"{result.method} {len(result.final)}" for result in own)
             notes.append(f"Methods in {env} have different numbers of seeds: {counts}.")
-        lasts = [result.budget for result in own]
-        if max(lasts) > 1.1 * min(lasts):
-            counts = ", ".join(
-                f"{result.method} {last:,}" for result, last in zip(own, lasts, strict=True)
-            )
-            notes.append(f"Methods in {env} had different numbers of steps: {counts}.")
+        most = max(result.budget for result in own)
+        fewer = [result for result in own if 1.1 * result.budget < most]
+        if fewer:
+            counts = ", ".join(f"{result.method} {result.budget:,}" for result in fewer)
+            notes.append(f"In {env} some methods had fewer steps than {most:,}: {counts}.")
     return notes
 
 

@@ -60,7 +60,9 @@ def curve(
 ) -> list[list[float] | None]:
     """Points of the axis, the mean over seeds and the ends of its interval; without ends where
     there is one seed."""
-    points = np.linspace(x[:, 0].min(), x[:, -1].min(), N_POINTS)
+    end = x[:, -1].min()
+    points = np.unique(np.linspace(x[:, 0].min(), end, N_POINTS))
+    x = np.minimum(x, end)  # a seed that took a few more steps ends with its last evaluation, too
     band = aggregate_band(
         [np.array([np.interp(points, *seed) for seed in zip(x, values, strict=True)])], mean
     )

@@ -1,8 +1,9 @@
 """Figures as files, SVG and PNG, readable at the width of a column: white paper, units on the axes,
 seeds in the caption.
 
-Every function takes results or intervals and returns a matplotlib figure; `save` writes it. The
-same data give the same SVG: no date, no random ids, text as text."""
+Every function takes results or intervals, and the looks of methods where they are not those of the
+figure alone, and returns a matplotlib figure; `save` writes it. The same data give the same
+SVG: no date, no random ids, text as text."""
 
 import hashlib
 import io
@@ -19,12 +20,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from dgmarl.files import write_atomic
 from dgmarl.report.results import Result, on_grid
 from dgmarl.report.statistics import Band, Interval, aggregate_band, mean
-from dgmarl.report.style import AXES, METRICS, order, style
+from dgmarl.report.style import AXES, METRICS, Looks, Style, order, styles
 
 P = ParamSpec("P")
 COLUMN = 3.4
@@ -95,19 +96,20 @@ class Panel(NamedTuple):
 
 
 @styled
-def learning_curves(panels: Sequence[Panel]) -> Figure:
+def learning_curves(panels: Sequence[Panel], looks: Looks | None = None) -> Figure:
     """Mean over seeds and its band for every result of every panel."""
+    shown = [result for panel in panels for result in panel.results]
+    looks = looks or styles(result.method for result in shown)
     figure, axes = _panels(len(panels))
     for ax, panel in zip(axes, panels, strict=True):
         for result in panel.results:
             band = aggregate_band([on_grid(result, N_POINTS, metric=panel.metric)], mean)
-            _band(ax, np.linspace(0, result.budget, N_POINTS), band, result.method)
+            _band(ax, np.linspace(0, result.budget, N_POINTS), band, looks[result.method])
         ax.set_title(panel.title)
         ax.set_ylabel(panel.label)
         ax.set_ylim(panel.ends)
         _steps_axis(ax)
-    shown = [result for panel in panels for result in panel.results]
-    _legend(figure, [result.method for result in shown])
+    _legend(figure, [result.method for result in shown], looks)
     seeds = sorted({len(result.final) for result in shown})
     counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return _caption(
@@ -142,29 +144,35 @@ def _changes(values: np.ndarray | None) -> bool:
 
 
 @styled
-def sample_efficiency(bands: Mapping[str, Band], last: Mapping[str, float], caption: str) -> Figure:
+def sample_efficiency(
+    bands: Mapping[str, Band], last: Mapping[str, float], caption: str, looks: Looks | None = None
+) -> Figure:
     """Interquartile mean over scenarios at every number of steps, by method, up to its last
     step."""
+    looks = looks or styles(bands)
     figure, (ax,) = _panels(1)
     for method, band in bands.items():
-        _band(ax, np.linspace(0, last[method], len(band.estimate)), band, method)
+        _band(ax, np.linspace(0, last[method], len(band.estimate)), band, looks[method])
     _steps_axis(ax)
     ax.set_ylabel("IQM of the return")
-    _legend(figure, list(bands))
+    _legend(figure, list(bands), looks)
     return _caption(figure, caption)
 
 
 @styled
-def intervals(estimates: Mapping[str, Mapping[str, Interval]], caption: str) -> Figure:
+def intervals(
+    estimates: Mapping[str, Mapping[str, Interval]], caption: str, looks: Looks | None = None
+) -> Figure:
     """One panel per kind of estimate (IQM, mean, ...), one row per method: a tick for the estimate,
     a bar for its interval."""
     methods = sorted({method for of_kind in estimates.values() for method in of_kind}, key=order)
+    looks = looks or styles(methods)
     figure, axes = _panels(len(estimates), height=0.5 + 0.2 * len(methods), sharey=True)
     for ax, (kind, of_kind) in zip(axes, estimates.items(), strict=True):
         for row, method in enumerate(methods):
             if method in of_kind:
-                _bar(ax, row, of_kind[method], style(method).colour)
-        ax.set_yticks(range(len(methods)), [style(method).name for method in methods])
+                _bar(ax, row, of_kind[method], looks[method].colour)
+        ax.set_yticks(range(len(methods)), [looks[method].name for method in methods])
         ax.set_ylim(len(methods) - 0.4, -0.6)
         ax.set_title(kind)
         ax.grid(axis="y", visible=False)
@@ -172,13 +180,16 @@ def intervals(estimates: Mapping[str, Mapping[str, Interval]], caption: str) -> 
 
 
 @styled
-def improvement(chances: Mapping[tuple[str, str], Interval], caption: str) -> Figure:
+def improvement(
+    chances: Mapping[tuple[str, str], Interval], caption: str, looks: Looks | None = None
+) -> Figure:
     """One row per pair: the chance that a run of the first beats one of the second."""
+    looks = looks or styles(method for pair in chances for method in pair)
     figure, (ax,) = _panels(1, height=0.5 + 0.2 * len(chances))
     for row, ((first, _), chance) in enumerate(chances.items()):
-        _bar(ax, row, chance, style(first).colour)
+        _bar(ax, row, chance, looks[first].colour)
     ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=":")
-    names = [f"{style(first).name} > {style(second).name}" for first, second in chances]
+    names = [f"{looks[first].name} > {looks[second].name}" for first, second in chances]
     ax.set_yticks(range(len(chances)), names)
     _make_room(figure, names)
     ax.set_ylim(len(chances) - 0.4, -0.6)
@@ -190,27 +201,35 @@ def improvement(chances: Mapping[tuple[str, str], Interval], caption: str) -> Fi
 
 @styled
 def profiles(
-    of_methods: Mapping[str, Band], thresholds: Float[np.ndarray, "K"], caption: str
+    of_methods: Mapping[str, Band],
+    thresholds: Float[np.ndarray, "K"],
+    caption: str,
+    looks: Looks | None = None,
 ) -> Figure:
     """Share of runs above each return, by method."""
+    looks = looks or styles(of_methods)
     figure, (ax,) = _panels(1)
     for method, band in of_methods.items():
-        _band(ax, thresholds, band, method)
+        _band(ax, thresholds, band, looks[method])
     ax.set_xlabel("return τ")
     ax.set_ylabel("share of runs with return > τ")
     ax.set_ylim(-0.02, 1.02)
-    _legend(figure, list(of_methods))
+    _legend(figure, list(of_methods), looks)
     return _caption(figure, caption)
 
 
 @styled
 def cost_against_return(
-    points: Mapping[str, tuple[float, Interval]], cost: str, caption: str, score: str = RETURN
+    points: Mapping[str, tuple[float, Interval]],
+    cost: str,
+    caption: str,
+    looks: Looks | None = None,
 ) -> Figure:
     """One dot per method: what it cost, on a logarithmic axis, and what it reached."""
+    looks = looks or styles(points)
     figure, (ax,) = _panels(1)
     for method, (spent, reached) in points.items():
-        drawn = style(method)
+        drawn = looks[method]
         if np.isfinite(reached.low):
             ax.plot(
                 [spent, spent],
@@ -234,8 +253,12 @@ def cost_against_return(
             fontsize=6.5,
         )
     ax.set_xscale("log")
+    # The default labels of a logarithmic axis are TeX, which this module shows as it is.
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(lambda value, _: _count(value))
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(cost)
-    ax.set_ylabel(score)
+    ax.set_ylabel(RETURN)
     ax.margins(x=0.25)
     return _caption(figure, caption)
 
@@ -325,8 +348,7 @@ def _panels(n_panels: int, height: float = 2.3, sharey: bool = False) -> tuple[F
     return figure, list(axes[:n_panels])
 
 
-def _band(ax: Axes, x: np.ndarray, band: Band, method: str) -> None:
-    drawn = style(method)
+def _band(ax: Axes, x: np.ndarray, band: Band, drawn: Style) -> None:
     if np.isfinite(band.low).all():
         ax.fill_between(x, band.low, band.high, color=drawn.colour, alpha=0.2, linewidth=0)
     ax.plot(x, band.estimate, color=drawn.colour, linestyle=_dashes(drawn.dash))
@@ -362,8 +384,8 @@ def _dashes(dash: str) -> Any:
     return (0, tuple(float(length) / 1.4 for length in dash.split())) if dash else "-"
 
 
-def _legend(figure: Figure, methods: Sequence[str]) -> None:
-    drawn = [style(method) for method in sorted(dict.fromkeys(methods), key=order)]
+def _legend(figure: Figure, methods: Sequence[str], looks: Looks) -> None:
+    drawn = [looks[method] for method in sorted(dict.fromkeys(methods), key=order)]
     lines = [
         Line2D([], [], color=one.colour, linestyle=_dashes(one.dash), label=one.name)
         for one in drawn

@@ -23,7 +23,7 @@ from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result, place
 from dgmarl.report.statistics import mean_interval
-from dgmarl.report.style import Style, order, style, styles, uses_graph
+from dgmarl.report.style import Looks, Style, env_names, order, style, styles, uses_graph
 from dgmarl.report.table import interval_texts
 from dgmarl.runs.replays import FILE_NAME, read_replay
 
@@ -50,33 +50,39 @@ class GraphPicture(NamedTuple):
 
 
 class Replays(NamedTuple):
-    """What the viewer shows, and why it does not show more."""
+    """What the viewer shows."""
 
     shown: list[dict[str, Any]]
     graphs: list[GraphPicture]
-    notes: list[str]
+    lacking: list[str]
+    """Of which runs none is shown, and why."""
 
 
 def run_page(results: Sequence[Result], title: str = "Report") -> str:
     """One self-contained HTML page of results, with the replays of the run folders among them."""
-    results = sorted(results, key=lambda result: (place(result)[:-1], order(result.method)))
+    names = env_names(result.env for result in results)
+    results = sorted(
+        (result._replace(env=names[result.env]) for result in results),
+        key=lambda result: (place(result)[:-1], order(result.method)),
+    )
     charts = charts_data(
         {
             env: [one for one in results if one.env == env]
             for env in dict.fromkeys(r.env for r in results)
         }
     )
+    looks = styles(result.method for result in results)
     envs = ", ".join(dict.fromkeys(result.env for result in results))
     values = {
         "title": title,
         "about": f"{_counted(len(results), 'result')} in {envs}. Every number is computed from the "
         "runs named here.",
         "n_results": len(results),
-        "headline": _headline(results),
-        "aggregates": _aggregates(results),
-        "timing": _timing(results),
-        "costs": [_inline(figure) for figure in _costs(results)],
-        "differences": _differences(results),
+        "headline": _headline(results, looks),
+        "aggregates": _aggregates(results, looks),
+        "timing": _timing(results, looks),
+        "costs": [_inline(figure) for figure in _costs(results, looks)],
+        "differences": _differences(results, looks),
     }
 
     def page(replays: Replays) -> str:
@@ -87,7 +93,8 @@ def run_page(results: Sequence[Result], title: str = "Report") -> str:
             **values,
             graphs=replays.graphs,
             has_replays=bool(replays.shown),
-            notes=[*caveats(results), *replays.notes],
+            notes=caveats(results),
+            not_shown=replays.lacking,
         )
 
     found = [(result, Path(result.facts["folder"])) for result in results if _has_folder(result)]
@@ -108,8 +115,8 @@ def _has_folder(result: Result) -> bool:
     return "folder" in result.facts
 
 
-def _headline(results: Sequence[Result]) -> list[Row]:
-    rows, looks = [], styles(result.method for result in results)
+def _headline(results: Sequence[Result], looks: Looks) -> list[Row]:
+    rows = []
     for before, result in zip([None, *results], results, strict=False):
         repeated = before is not None and before.env == result.env
         seeds, steps = str(len(result.final)), f"{int(result.steps[:, -1].min()):,}"
@@ -118,7 +125,7 @@ def _headline(results: Sequence[Result]) -> list[Row]:
     return rows
 
 
-def _aggregates(results: Sequence[Result]) -> list[dict[str, Any]]:
+def _aggregates(results: Sequence[Result], looks: Looks) -> list[dict[str, Any]]:
     """Per benchmark its figures over scenarios, or the reason why there are none."""
     parts = []
     for benchmark in dict.fromkeys(result.benchmark for result in results):
@@ -135,14 +142,14 @@ def _aggregates(results: Sequence[Result]) -> list[dict[str, Any]]:
             "reason": "",
             "scenarios": ", ".join(found.scenarios),
             "left_out": "; ".join(lacking),
-            "figures": [_inline(figure) for figure in found.figures().values()],
+            "figures": [_inline(figure) for figure in found.figures(looks).values()],
         }
         parts.append(part)
     return parts
 
 
-def _timing(results: Sequence[Result]) -> list[Row]:
-    rows, looks = [], styles(result.method for result in results)
+def _timing(results: Sequence[Result], looks: Looks) -> list[Row]:
+    rows = []
     for result in results:
         timing = result.facts.get("timing")
         if timing:
@@ -160,7 +167,7 @@ def _number(timing: dict[str, Any], name: str) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
 
 
-def _costs(results: Sequence[Result]) -> list[Figure]:
+def _costs(results: Sequence[Result], looks: Looks) -> list[Figure]:
     """Per environment with several timed runs: what a seed cost and what it reached."""
     drawn = []
     for env in dict.fromkeys(result.env for result in results):
@@ -182,7 +189,7 @@ def _costs(results: Sequence[Result]) -> list[Figure]:
                 "over seeds"
             )
             drawn.append(
-                figures.cost_against_return(points, "seconds of training per seed", caption)
+                figures.cost_against_return(points, "seconds of training per seed", caption, looks)
             )
     return drawn
 
@@ -192,16 +199,15 @@ def _seeds(results: Sequence[Result]) -> str:
     return f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
 
 
-def _differences(results: Sequence[Result]) -> dict[str, Any]:
+def _differences(results: Sequence[Result], looks: Looks) -> dict[str, Any]:
     """Fields of the configurations that are not the same everywhere, one column each."""
-    configs = [dotted(result.facts.get("config", {})) for result in results]
+    configs = [{**dotted(result.facts.get("config", {})), "env": result.env} for result in results]
     names = list(dict.fromkeys(name for config in configs for name in config))
     different = [
         name
         for name in names
         if len({json.dumps(config.get(name), default=str) for config in configs}) > 1
     ]
-    looks = styles(result.method for result in results)
     rows = [
         Row(None, looks[result.method], [_plain(config.get(name)) for name in different])
         for result, config in zip(results, configs, strict=True)
@@ -220,7 +226,7 @@ def _replays(found: Sequence[tuple[Result, Path]], room: int) -> Replays:
     chosen = sorted(found, key=lambda one: not uses_graph(one[0].method))[:MOST_REPLAYS]
     replays = Replays([], [], [])
     if len(found) > MOST_REPLAYS:
-        replays.notes.append(
+        replays.lacking.append(
             f"Replays are of {MOST_REPLAYS} of {len(found)} runs, those with graph credit first."
         )
     for result, folder in chosen:
@@ -228,7 +234,7 @@ def _replays(found: Sequence[tuple[Result, Path]], room: int) -> Replays:
         try:
             _add_replay(replays, folder, name, room // len(chosen))
         except UsageError as error:
-            replays.notes.append(f"No replay of {name}: {error}")
+            replays.lacking.append(f"No replay of {name}: {error}")
     return replays
 
 
@@ -237,7 +243,7 @@ def _add_replay(replays: Replays, folder: Path, name: str, most_bytes: int) -> N
     path = folder / FILE_NAME
     if not path.is_file():
         raise UsageError(
-            f"{folder} has no {FILE_NAME}, which `dgmarl train` writes when training ends; "
+            f"{folder} has no {FILE_NAME}, which is written when training ends; "
             f"`dgmarl watch {folder}` plays its policy and writes a page of its own."
         )
     replay = read_replay(path)

@@ -6,10 +6,10 @@ Ito's, and others chosen to be as far from them for people who lack a cone (a te
 can be seen on light and dark paper."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from dgmarl.config.methods import GRAPH, METHODS, SOLID, method_of_label
+from dgmarl.config.methods import DASHED, DOTTED, GRAPH, METHODS, SOLID, method_of_label
 
 GRAPHS = {
     "oracle": GRAPH,
@@ -45,6 +45,10 @@ class Style(NamedTuple):
     """Lengths of strokes and gaps, as in SVG; empty for a solid line."""
 
 
+Looks = Mapping[str, Style]
+"""By method, of all that are shown together."""
+
+
 def style(method: str) -> Style:
     """Of a method by the name of its result: `ippo-local`, `mappo-dg-random0.3`, `qmix`, with an
     optional ` (run name)`."""
@@ -58,15 +62,41 @@ def style(method: str) -> Style:
 
 
 def styles(methods: Iterable[str]) -> dict[str, Style]:
-    """Of all methods of one page: of two that would look the same (two runs of one method), the
-    second gets another colour."""
+    """Of all methods of one page: of those that would look the same (runs or variants of one
+    method), all but the first get colours that no other method there has, then other dashes."""
     found: dict[str, Style] = {}
-    for method in sorted(dict.fromkeys(methods), key=order):
-        own = style(method)
-        spare = [own, *(own._replace(colour=colour) for colour in (OTHER, *_spare_colours()))]
-        taken = {(other.colour, other.dash) for other in found.values()}
-        found[method] = next((look for look in spare if (look.colour, look.dash) not in taken), own)
+    taken: set[tuple[str, str]] = set()
+    all_own = {method: style(method) for method in sorted(dict.fromkeys(methods), key=order)}
+    named = {own.colour for own in all_own.values()}
+    spare = [colour for colour in _spare_colours() if colour not in named] or _spare_colours()
+    for method, own in all_own.items():
+        others = (
+            own._replace(colour=colour, dash=dash)
+            for dash in dict.fromkeys((own.dash, SOLID, DASHED, DOTTED))
+            for colour in spare
+        )
+        look = next((one for one in (own, *others) if one[1:] not in taken), own)
+        taken.add(look[1:])
+        found[method] = look
     return found
+
+
+def env_names(envs: Iterable[str]) -> dict[str, str]:
+    """What pages and tables call environments: those from files (`/home/me/relay.py:Relay`) without
+    the folder, unless two would have the same name."""
+    envs = list(dict.fromkeys(envs))
+    short = [_without_folder(env) for env in envs]
+    return {
+        env: name if short.count(name) == 1 else env for env, name in zip(envs, short, strict=True)
+    }
+
+
+def _without_folder(env: str) -> str:
+    path, _, name = env.rpartition(":")
+    if path.endswith(".py"):
+        return f"{path.rpartition('/')[2]}:{name}"
+    family, _, path = env.partition("/")
+    return f"{family}/{path.rpartition('/')[2]}" if path.endswith((".yaml", ".yml")) else env
 
 
 def order(method: str) -> tuple[int, str]:
@@ -90,7 +120,8 @@ def same_learner(first: str, second: str) -> bool:
 
 
 def _spare_colours() -> list[str]:
-    return list(dict.fromkeys(method.colour for method in METHODS.values()))
+    named = (method.colour for method in METHODS.values())
+    return list(dict.fromkeys((OTHER, *GRAPHS.values(), *named)))
 
 
 def graph_colour(graph: str) -> str:

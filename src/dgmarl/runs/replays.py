@@ -60,6 +60,8 @@ class Episode(NamedTuple):
     """`meeting_times`: steps after which a path from j's action at t first reaches i, or NEVER."""
     through: Int[np.ndarray, "T N N"] | None = None
     """The agent before i on that path: j itself for a path of one edge; NEVER if there is none."""
+    actions: Int[np.ndarray, "T N"] | None = None
+    """None in files of earlier versions."""
 
     @property
     def length(self) -> int:
@@ -100,6 +102,8 @@ class Replay(NamedTuple):
     episodes: tuple[Episode, ...]
     weights: CreditWeights | None = None
     """None if the policy was not trained with credit along a dependence graph."""
+    action_names: tuple[str, ...] = ()
+    """Empty where actions are called by their number."""
 
     def mean_graph(self) -> Float[np.ndarray, "N N"] | None:
         """How often each edge is present, over the steps of all episodes."""
@@ -157,7 +161,9 @@ def make_replay(
     weights = None
     if credit is not None and lags is not None and not soft:
         weights = credit_weights([episode.lags for episode in episodes], credit)
-    return Replay(env.spec.name, n_agents, policy, note, tuple(episodes), weights)
+    return Replay(
+        env.spec.name, n_agents, policy, note, tuple(episodes), weights, env.spec.action_names
+    )
 
 
 def credit_weights(lags: list[Any], credit: Mapping[str, Any]) -> CreditWeights:
@@ -222,6 +228,7 @@ def _episode(env: Any, recording: Any, all_lags: np.ndarray | None, k: int) -> E
         graph,
         lags,
         None if graph is None or lags is None else paths_through(graph, lags),
+        recording.action[k, :length].astype(np.int32),
     )
 
 
@@ -255,9 +262,13 @@ def write_replay(path: Path | str, replay: Replay) -> Path:
     """Write the file, whole or not at all."""
     about = {
         **{"format": FORMAT, "env": replay.env, "n_agents": replay.n_agents},
-        **{"policy": replay.policy, "note": replay.note},
+        **{"policy": replay.policy, "note": replay.note, "action_names": replay.action_names},
         "episodes": [
-            {"stride": one.stride, "terminated": one.terminated, "graph": one.graph is not None}
+            {
+                "stride": one.stride,
+                "terminated": one.terminated,
+                **{name: getattr(one, name) is not None for name in ("graph", "actions")},
+            }
             for one in replay.episodes
         ],
     }
@@ -266,8 +277,9 @@ def write_replay(path: Path | str, replay: Replay) -> Path:
         texts = [frame.encode() for frame in episode.frames]
         arrays[f"frames_{k}"] = np.frombuffer(b"".join(texts), np.uint8)
         arrays[f"frame_ends_{k}"] = np.cumsum([len(text) for text in texts])
-        for name in ("rewards", *(GRAPH_ARRAYS if episode.graph is not None else ())):
-            arrays[f"{name}_{k}"] = getattr(episode, name)
+        for name in ("rewards", "actions", *GRAPH_ARRAYS):
+            if getattr(episode, name) is not None:
+                arrays[f"{name}_{k}"] = getattr(episode, name)
     if replay.weights is not None:
         arrays |= {f"weights_{name}": of for name, of in replay.weights._asdict().items()}
     buffer = io.BytesIO()
@@ -315,11 +327,13 @@ def _checked(arrays: dict[str, np.ndarray]) -> Replay:
         arrays.setdefault("weights_full", np.zeros_like(arrays["weights_own"]))
         found = {name: arrays[f"weights_{name}"] for name in CreditWeights._fields}
         weights = _checked_weights(CreditWeights(**found), episodes)
-    return Replay(env, n_agents, policy, note, episodes, weights)
+    names = tuple(_require(name, str) for name in _require(about.get("action_names", []), list))
+    return Replay(env, n_agents, policy, note, episodes, weights, names)
 
 
 def _names(facts: dict[str, Any]) -> tuple[str, ...]:
-    return (*ARRAYS, *(GRAPH_ARRAYS if facts["graph"] else ()))
+    actions = ("actions",) if facts.get("actions") else ()
+    return (*ARRAYS, *actions, *(GRAPH_ARRAYS if facts["graph"] else ()))
 
 
 def _checked_episode(
@@ -338,7 +352,8 @@ def _checked_episode(
     for frame in frames:
         if problem := svg_problem(frame):
             raise ValueError(f"a picture is not static SVG: {problem}")
-    episode = Episode(frames, stride, rewards, _require(facts["terminated"], bool))
+    actions = _array(arrays["actions"], "i", rewards.shape) if "actions" in arrays else None
+    episode = Episode(frames, stride, rewards, _require(facts["terminated"], bool), actions=actions)
     if not facts["graph"]:
         return episode
     shape = (length, n_agents, n_agents)

@@ -7,6 +7,8 @@ that of its configuration alone, up to rounding.
 """
 
 from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -22,7 +24,14 @@ from dgmarl.credit.graph import GraphRule
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.graphs.sources import Graph, GraphSource, as_graphs, make_source
-from dgmarl.rollout import Batch
+from dgmarl.rollout import Batch, Recording
+from dgmarl.runs.playing import (
+    REPLAY_EPISODES,
+    infer_edges,
+    record,
+    write_final_replay,
+    write_final_replays,
+)
 from dgmarl.runs.recorder import Recorder, TrainResult
 from dgmarl.training import (
     Advanced,
@@ -110,12 +119,21 @@ def shape(config: TrainConfig) -> str:
 
 
 def train_all(recorders: Sequence[Recorder]) -> list[TrainResult]:
-    """One program: a run alone, or several batched; whatever has begun is resumed."""
+    """One program: a run alone, or several batched; whatever has begun is resumed. Run folders get
+    a replay."""
     configs = [recorder.config for recorder in recorders]
     for recorder in recorders:
         recorder.resume = recorder.has_begun
-    alone = len(configs) == 1
-    return train(Program(Trainer(configs[0])) if alone else BatchedRuns(configs), recorders)
+    if len(configs) == 1:
+        program = Program(Trainer(configs[0]))
+        results = train(program, recorders)
+        write_final_replay(recorders[0], program.trainer, results[0])
+        return results
+    batched = BatchedRuns(configs)
+    results = train(batched, recorders)
+    recorded = partial(batched.record, [result.state for result in results])
+    write_final_replays(recorders, results, batched.env, recorded)
+    return results
 
 
 class BatchedRuns:
@@ -165,6 +183,31 @@ class BatchedRuns:
             lambda leaf: leaf[seeds], jax.device_put(advanced, jax.devices()[0])
         )
         return part._replace(state=_in_form(part.state, self.alone[run]))
+
+    def record(self, states: list[TrainState]) -> list[Recording]:
+        """Episodes of the first seed of every run, played by one program. As for a run alone, those
+        without graph credit have the oracle's graphs."""
+        key = jax.random.key(0)
+        oracle = frozenset({"oracle"} if self.env.offers("oracle_graph") else ())
+        joined = jax.device_put(self.join(states), jax.devices()[0])
+        trained = (self.varying, joined.learner.params, joined.graph_state)
+
+        def play(run: tuple[Varying, Any, Any]) -> Recording:
+            varying, params, graph_state = run
+            trainer = self._trainer(varying)
+
+            def infer(batch: Batch) -> dict[str, Array]:
+                own = infer_edges(trainer, graph_state, key, batch)
+                return {"own": own} | {name: batch.extras[name] for name in oracle}
+
+            return record(trainer, params, graph_state, key, REPLAY_EPISODES, oracle, infer)
+
+        first_seeds = jax.tree.map(lambda leaf: leaf[:: self.base.seeds], trained)
+        played = jax.device_get(jax.jit(jax.vmap(play))(first_seeds))
+        of_run = [jax.tree.map(itemgetter(k), played) for k in range(len(self.configs))]
+        shown = ["own" if find_method(one.method).uses_graph else "oracle" for one in self.configs]
+        pairs = zip(of_run, shown, strict=True)
+        return [one._replace(graph=one.graph.get(graph)) for one, graph in pairs]
 
     def _trainer(self, varying: Varying | None = None) -> Trainer:
         """The common computation with the numbers of one run."""

@@ -33,9 +33,9 @@ def draw(config: LBFConfig, state: State, graph: object = None) -> str:
     ]
     left, total = int(food_level.sum()), int(state.food_total)
     caption = f"step {int(state.time)} of {config.horizon} · food value left {left} of {total}"
-    shapes.append(
-        svg.text(MARGIN + side / 2, side + 2 * MARGIN + FOOT / 2 - 4, caption, size=13, fill="#555")
-    )
+    size = min(13, 1.8 * (side + 2 * MARGIN) / len(caption))
+    middle = (MARGIN + side / 2, side + 2 * MARGIN + FOOT / 2 - 4)
+    shapes.append(svg.text(*middle, caption, size, fill="#555"))
     label = f"Level-based foraging, {caption}"
     return svg.picture(side + 2 * MARGIN, side + 2 * MARGIN + FOOT, shapes, label)
 

@@ -11,7 +11,7 @@ from . import dynamics, observe
 from .draw import draw
 from .ids import id_of
 from .spawn import spawn
-from .types import N_ACTIONS, LBFConfig, State
+from .types import ACTION_NAMES, N_ACTIONS, LBFConfig, State
 
 
 class LevelBasedForaging(Environment[State]):
@@ -31,6 +31,7 @@ class LevelBasedForaging(Environment[State]):
             state_size=config.n_players * config.obs_size,
             horizon=config.horizon,
             state_is_obs=True,
+            action_names=ACTION_NAMES,
         )
 
     def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:

@@ -10,7 +10,8 @@ from jaxtyping import Array, Int
 from dgmarl.errors import UsageError
 
 NONE, NORTH, SOUTH, WEST, EAST, LOAD = range(6)
-N_ACTIONS = 6
+ACTION_NAMES = ("none", "north", "south", "west", "east", "load")
+N_ACTIONS = len(ACTION_NAMES)
 
 SIZES, PLAYERS, FOODS = range(5, 31), range(2, 17), range(1, 17)
 

@@ -15,6 +15,7 @@ from .roster import Roster, make_roster
 from .scenarios import Scenario
 from .simulation import Ticks, make_simulation
 from .types import (
+    COMMANDS,
     DIRECTIONS,
     FIRST_TARGET,
     MOVE_LENGTH,
@@ -49,6 +50,7 @@ class Smaclite(Environment[State]):
             obs_size=observe.observation_size(roster),
             state_size=observe.state_size(roster),
             horizon=config.horizon,
+            action_names=(*COMMANDS, *(f"target {k}" for k in range(roster.n_targets))),
         )
 
     def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:

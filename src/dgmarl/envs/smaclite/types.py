@@ -8,6 +8,8 @@ from jaxtyping import Array, Bool, Float, Int
 from dgmarl.errors import UsageError
 
 NO_OP, STOP, NORTH, SOUTH, EAST, WEST = range(6)
+COMMANDS = ("none", "stop", "north", "south", "east", "west")
+"""Names of the actions before the first target."""
 FIRST_TARGET = 6
 """Action `FIRST_TARGET + k` orders an attack on enemy k, or, for a healer, to heal ally k."""
 DIRECTIONS = ((0, 1), (0, -1), (1, 0), (-1, 0))

@@ -24,7 +24,7 @@ from dgmarl.errors import UsageError
 LANDMARK_RADIUS = 0.7
 COVERED_WITHIN = 0.15
 CROWDED_ABOVE = 30
-# no-op, up, down, left, right
+ACTION_NAMES = ("none", "up", "down", "left", "right")
 DIRECTIONS = np.array([[0, 0], [0, 1], [0, -1], [-1, 0], [1, 0]], np.float32)
 
 
@@ -72,7 +72,13 @@ class StarSpread(Environment[StarSpreadState]):
         ).astype(np.float32)
         self.step_size = 0.05 if n > CROWDED_ABOVE else 0.1
         self.spec = EnvSpec(
-            f"star-spread/{n}", n, len(DIRECTIONS), 4 * n + 2, 4 * n, config.horizon
+            f"star-spread/{n}",
+            n,
+            len(DIRECTIONS),
+            4 * n + 2,
+            4 * n,
+            config.horizon,
+            action_names=ACTION_NAMES,
         )
 
     def reset(self, key: PRNGKeyArray) -> tuple[StarSpreadState, Observation]:

@@ -1,5 +1,5 @@
 /* Learning curves: data.charts = [{title, series: [{method, name, colour, dash, seeds, curves: {metric: {axis: [x, mean, low, high]}}}]}]. */
-const WIDTH = 460, HEIGHT = 270, LEFT = 56, RIGHT = 12, TOP = 10, BOTTOM = 38;
+const WIDTH = 460, HEIGHT = 270, LEFT = 56, RIGHT = 20, TOP = 10, BOTTOM = 38;
 const hidden = new Set();
 const cursors = new Map();
 
@@ -36,6 +36,11 @@ function drawChart(chart, panel) {
   const line = (xs, ys) => xs.map((x, k) => `${px(x).toFixed(1)},${py(ys[k]).toFixed(1)}`).join(" ");
   for (const { series, x, low, high } of shown) if (low) shape(svg, "polygon", { points: `${line(x, high)} ${line([...x].reverse(), [...low].reverse())}`, fill: series.colour, "fill-opacity": 0.2 });
   for (const { series, x, mean } of shown) shape(svg, "polyline", { points: line(x, mean), fill: "none", stroke: series.colour, "stroke-width": 2.2, "stroke-dasharray": series.dash });
+  for (const { series, x, mean, low, high } of shown) {
+    const end = px(x.at(-1));
+    if (low && x.length === 1) shape(svg, "line", { x1: end, x2: end, y1: py(low[0]), y2: py(high[0]), stroke: series.colour, "stroke-opacity": 0.35, "stroke-width": 5 });
+    shape(svg, "circle", { cx: end, cy: py(mean.at(-1)), r: 3.2, fill: series.colour });
+  }
   const cursor = shape(svg, "line", { y1: TOP, y2: HEIGHT - BOTTOM, stroke: "var(--accent)", visibility: "hidden" });
   const at = (x) => { cursors.set(chart, x); readOut(chart, panel, shown, x, right, cursor, px); };
   svg.onpointermove = (event) => {
@@ -60,7 +65,8 @@ function readOut(chart, panel, shown, share, right, cursor, px) {
     const swatch = element("span", "", "swatch");
     swatch.style.background = series.colour;
     const ends = low ? `[${show(low[k])}, ${show(high[k])}]` : "one seed";
-    return element("tr", [element("th", [swatch, series.name]), element("td", show(mean[k]), "number"), element("td", ends, "number faint"), element("td", `n = ${series.seeds}`, "number faint")]);
+    const ended = x.at(-1) < 0.95 * where ? ` (at ${count(x.at(-1))})` : "";
+    return element("tr", [element("th", [swatch, series.name + ended]), element("td", show(mean[k]), "number"), element("td", ends, "number faint"), element("td", `n = ${series.seeds}`, "number faint")]);
   });
   panel.querySelector("output").replaceChildren(element("p", `at ${count(where)} ${$("chart-axis").selectedOptions[0].text}`, "faint"), element("table", element("tbody", rows)));
 }

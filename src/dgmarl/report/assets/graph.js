@@ -79,8 +79,9 @@ function drawMatrix(comparison, index) {
 
 function drawCellOf(svg, comparison, cell) {
   const found = kind(comparison, episode, step, cell), x = EDGE + CELL * (cell % n), y = EDGE + CELL * Math.floor(cell / n);
-  if (found) mark(svg, found, x, y, CELL);
-  if (comparison.judged === learned && n <= 5) shape(svg, "text", { x: x + CELL / 2, y: y + 0.5 * CELL, class: found === "hit" ? "ratio on" : "ratio", "font-size": Math.min(13, 0.3 * CELL) }, (episodes[episode][learned][step][cell] / 1000).toFixed(2));
+  const numbered = comparison.judged === learned && n <= 5, size = Math.min(40, (numbered ? 0.55 : 1) * CELL);
+  if (found) mark(svg, found, x + (CELL - size) / 2, y + (numbered ? 0.06 * CELL : (CELL - size) / 2), size);
+  if (numbered) shape(svg, "text", { x: x + CELL / 2, y: y + 0.78 * CELL, class: "ratio", "font-size": Math.min(13, 0.3 * CELL) }, (episodes[episode][learned][step][cell] / 1000).toFixed(2));
 }
 
 function describePair() {
@@ -96,22 +97,24 @@ function drawMatrices() {
   $("matrices").replaceChildren(...comparisons.map(drawMatrix));
   if (focused !== undefined) $("matrices").querySelector(`[data-index="${focused}"]`)?.focus();
   $("pair").textContent = describePair();
+  const acts = replay.colours.flatMap((_, i) => (actionOf(i) ? [`${i} ${actionOf(i)}`] : []));
+  $("actions").textContent = acts.length ? `Actions: ${acts.join(", ")}` : "";
 }
 
 /* The whole episode at a glance: a row per kind of edge. */
 function drawStrips() {
-  const size = Math.min(12, 420 / length()), left = 52, width = left + size * length();
+  const left = 52, size = Math.max(3, Math.min(18, ($("strips").clientWidth - left - 2) / length())), width = left + size * length() + 2, high = 14;
   $("strips").replaceChildren(...comparisons.map((comparison) => {
     const counts = current().rewards.map((_, t) => countKinds(comparison, episode, t));
-    const svg = svgOf(width, 32, { class: "strip", role: "img", "aria-label": `${called(comparison)} along the episode` });
+    const svg = svgOf(width, 3 * high + 2, { class: "strip", width, role: "img", "aria-label": `${called(comparison)} along the episode` });
     Object.keys(KINDS).forEach((name, row) => {
-      const y = 10 * row + 1, colour = { hit: HIT, missed: "var(--ink)", false: FALSE }[name], most = Math.max(1, ...counts.map((all) => all[name]));
-      shape(svg, "text", { x: left - 5, y: y + 7.5, "text-anchor": "end", "font-size": 8.5, fill: "var(--faint)" }, name);
-      shape(svg, "rect", { x: left, y, width: size * length(), height: 9, fill: "var(--paper)" });
-      counts.forEach((all, t) => { if (all[name]) shape(svg, "rect", { x: left + size * t, y: y + 0.5, width: size - 0.5, height: 8, fill: colour, "fill-opacity": 0.35 + (0.65 * all[name]) / most }); });
+      const y = high * row + 1, colour = { hit: HIT, missed: "var(--ink)", false: FALSE }[name], most = Math.max(1, ...counts.map((all) => all[name]));
+      shape(svg, "text", { x: left - 5, y: y + 10, "text-anchor": "end", "font-size": 11, fill: "var(--faint)" }, name);
+      shape(svg, "rect", { x: left, y, width: size * length(), height: high - 1, fill: "var(--paper)" });
+      counts.forEach((all, t) => { if (all[name]) shape(svg, "rect", { x: left + size * t, y: y + 0.5, width: size - 0.5, height: high - 2, fill: colour, "fill-opacity": 0.35 + (0.65 * all[name]) / most }); });
     });
-    shape(svg, "rect", { x: left + size * Math.min(step, length() - 1), y: 0.5, width: size, height: 30, fill: "none", stroke: "var(--accent)", "stroke-width": 1.2 });
-    svg.onclick = (event) => { const box = svg.getBoundingClientRect(); go(Math.floor((((event.clientX - box.left) * width) / box.width - left) / size)); };
+    shape(svg, "rect", { x: left + size * Math.min(step, length() - 1), y: 0.5, width: size, height: 3 * high, fill: "none", stroke: "var(--accent)", "stroke-width": 1.2 });
+    svg.onclick = (event) => { const box = svg.getBoundingClientRect(); go(Math.floor((event.clientX - box.left - left) / size)); };
     return element("figure", [element("figcaption", called(comparison)), svg]);
   }));
 }

@@ -1,9 +1,15 @@
-/* Moving through recorded episodes, with the controls of player.html: data.replays = [{name, environment, policy, colours, episodes}].
+/* Moving through recorded episodes, with the controls of player.html: data.replays = [{name, environment, policy, actions, colours, episodes}].
    startPlayer({everywhere, draw, loaded, key}): whether keys count wherever the focus is, what else to draw at a step, what to
    prepare for another run, and whether the page knows a key (both optional). */
 let replay, episode = 0, step = 0, timer = null, player;
 const current = () => replay.episodes[episode];
 const length = () => current().rewards.length;
+
+/* What an agent does at this step; nothing at the end, or if nothing is known. */
+function actionOf(agent) {
+  const action = current().actions?.[step]?.[agent];
+  return action === undefined ? "" : replay.actions[action] ?? String(action);
+}
 
 /* The picture of a step: there is one for every `stride` steps, and one after the last. */
 function frame(at) {
@@ -62,5 +68,6 @@ function startPlayer(page) {
   $("episode").onchange = () => { episode = Number($("episode").value); go(0); };
   $("speed").onchange = () => { if (timer) play(true); };
   document.addEventListener("keydown", onKey);
+  addEventListener("resize", () => player.draw());
   load(0);
 }

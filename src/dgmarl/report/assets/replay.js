@@ -1,5 +1,7 @@
 /* Where credit goes in the episodes of player.js, looked up in tables: episode.lags[t][j][i] (meeting lag, -1: never),
    episode.through[t][j][i] (the agent before i on the path), and replay.weights by distance in time. */
+const LABELS = 34, ROW = 16;  // pixels: labels of agents, height of a row
+
 function returns(upTo) {
   const sums = replay.colours.map(() => 0);
   current().rewards.slice(0, upTo).forEach((row) => row.forEach((r, i) => { sums[i] += r; }));
@@ -40,15 +42,15 @@ function bar(value, largest, colour) {
 function showRewards() {
   const now = step < length() ? current().rewards[step] : replay.colours.map(() => 0);
   const sums = returns(Math.min(step + 1, length())), finals = returns(length());
-  const largest = Math.max(1e-9, ...current().rewards.flat().map(Math.abs));
-  const highest = Math.max(1e-9, ...finals.map(Math.abs), ...sums.map(Math.abs));
-  const rows = replay.colours.map((colour, i) => row(String(i), colour, now[i], sums[i], largest, highest));
   const total = (values) => values.reduce((a, b) => a + b, 0);
-  rows.push(row("team", "var(--faint)", total(now), total(sums), largest * replay.colours.length, highest * replay.colours.length));
+  const most = (rows) => Math.max(1e-9, ...rows.flatMap((row) => [...row, total(row)]).map(Math.abs));
+  const largest = most(current().rewards), highest = most([finals, sums]);
+  const rows = replay.colours.map((colour, i) => row(String(i), actionOf(i), colour, now[i], sums[i], largest, highest));
+  rows.push(row("team", "", "var(--faint)", total(now), total(sums), largest, highest));
   document.querySelector("#rewards tbody").replaceChildren(...rows);
 }
 
-function row(name, colour, reward, sum, largest, highest) {
+function row(name, action, colour, reward, sum, largest, highest) {
   const line = document.createElement("tr");
   const head = document.createElement("th"), swatch = document.createElement("span");
   swatch.className = "swatch"; swatch.style.background = colour; head.append(swatch, name);
@@ -58,27 +60,34 @@ function row(name, colour, reward, sum, largest, highest) {
     cell.append(content);
     return cell;
   });
-  line.append(head, ...cells);
+  line.append(head, element("td", action), ...cells);
   return line;
 }
 
 function showCredit() {
   if (!current().lags || step >= length()) { $("credit").replaceChildren(); $("credited").textContent = ""; $("paths").tBodies[0].replaceChildren(); return; }
   const source = Number($("source").value), { at, through } = reachedFrom(step, source);
-  const n = replay.colours.length, cell = 12, left = 26, width = left + cell * length(), height = cell * n + 14;
-  const chart = document.createElementNS(SVG, "svg");
-  chart.setAttribute("class", "credit"); chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  chart.setAttribute("width", 2 * width);
+  const n = replay.colours.length, cell = Math.max(8, Math.min(24, ($("credit").clientWidth - LABELS - 4) / length()));
+  const width = LABELS + cell * length() + 4, height = ROW * n + 18, chart = document.createElementNS(SVG, "svg");
+  for (const [key, value] of Object.entries({ class: "credit", width, height })) chart.setAttribute(key, value);
   for (let i = 0; i < n; i++) {
-    shape(chart, "text", { x: left - 6, y: cell * (i + 0.8), "text-anchor": "end" }, i);
-    for (let t = 0; t < length(); t++) drawCell(chart, i, t, at[i] <= t && t >= step, weight(source, step, at, i, t), left, cell);
+    shape(chart, "text", { x: LABELS - 6, y: ROW * (i + 0.5) + 4, "text-anchor": "end" }, i);
+    for (let t = 0; t < length(); t++) drawCell(chart, i, t, at[i] <= t && t >= step, weight(source, step, at, i, t), cell);
   }
-  shape(chart, "rect", { x: left + cell * step, y: 0, width: cell, height: cell * n, fill: "none", stroke: "var(--accent)", "stroke-width": 1.5 });
-  shape(chart, "text", { x: left, y: height - 2 }, "step 0");
-  shape(chart, "text", { x: width, y: height - 2, "text-anchor": "end" }, `step ${length() - 1}`);
-  $("credit").replaceChildren(chart);
+  shape(chart, "rect", { x: LABELS + cell * step, y: 0, width: cell, height: ROW * n, fill: "none", stroke: "var(--accent)", "stroke-width": 2 });
+  shape(chart, "text", { x: LABELS - 6, y: height - 4, "text-anchor": "end" }, "step");
+  const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((count) => count * cell >= 22) ?? length();
+  for (let t = 0; t < length(); t += every) shape(chart, "text", { x: LABELS + cell * (t + 0.5), y: height - 4, "text-anchor": "middle" }, t);
+  showChart(chart, LABELS + cell * step);
   $("credited").textContent = describe(source, at, through);
   $("paths").tBodies[0].replaceChildren(...replay.colours.flatMap((_, i) => (at[i] < Infinity ? [pathRow(source, i, at, through)] : [])));
+}
+
+/* A chart that is wider than its place is scrolled to the present step. */
+function showChart(chart, middle) {
+  const place = $("credit"), before = place.scrollLeft, seen = place.clientWidth;
+  place.replaceChildren(chart);
+  place.scrollLeft = middle < before + LABELS || middle > before + seen - LABELS ? middle - seen / 2 : before;
 }
 
 /* Whose rewards, along which path (and when each hop happens), after which meeting time, and how much there was to credit. */
@@ -94,13 +103,15 @@ function pathRow(source, i, at, through) {
   return element("tr", [element("th", [swatch, String(i)]), element("td", [source, ...hops].join(" ")), element("td", meeting), element("td", `from step ${at[i]}`), element("td", show(sum)), element("td", show(credited), "weighted")]);
 }
 
-function drawCell(chart, i, t, credited, share, left, cell) {
+function drawCell(chart, i, t, credited, share, cell) {
   const reward = current().rewards[t][i], opacity = Number.isNaN(share) ? 0.45 : 0.12 + 0.33 * Math.min(share, 1);
-  const box = shape(chart, "rect", { x: left + cell * t, y: cell * i, width: cell - 1, height: cell - 1, fill: credited ? replay.colours[i] : "var(--paper)", "fill-opacity": credited ? opacity : 1, stroke: "var(--line)", "stroke-width": 0.5, cursor: "pointer" });
+  const box = shape(chart, "rect", { x: LABELS + cell * t, y: ROW * i, width: cell - 1, height: ROW - 1, fill: credited ? replay.colours[i] : "var(--paper)", "fill-opacity": credited ? opacity : 1, stroke: "var(--line)", "stroke-width": 0.5, cursor: "pointer" });
   shape(box, "title", {}, `agent ${i}, step ${t}: reward ${show(reward)}${Number.isNaN(share) ? "" : `, weight ${show(share)}`}`);
   box.onclick = () => { $("source").value = i; go(t); };
   const largest = Math.max(1e-9, ...current().rewards.map((all) => Math.abs(all[i])));
-  if (Math.abs(reward) > 1e-9) shape(chart, "circle", { cx: left + cell * (t + 0.45), cy: cell * (i + 0.45), r: 1 + (cell * 0.3 * Math.abs(reward)) / largest, fill: reward > 0 ? "#0072B2" : "#E69F00" });
+  if (Math.abs(reward) < 1e-9) return;
+  const size = 1.2 + (0.28 * Math.min(cell, ROW) * Math.abs(reward)) / largest, place = { cx: LABELS + cell * (t + 0.5) - 0.5, cy: ROW * (i + 0.5) - 0.5, r: size, "pointer-events": "none" };
+  shape(chart, "circle", { ...place, ...(reward > 0 ? { fill: "var(--ink)" } : { fill: "none", stroke: "var(--ink)", "stroke-width": 1.2 }) });
 }
 
 function describe(source, at, through) {

@@ -1,0 +1,138 @@
+"""Episodes of trained policies, recorded for replays, and how the policies were credited."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from dgmarl.config.methods import find_method
+from dgmarl.config.schema import TrainConfig
+from dgmarl.envs.base import Environment
+from dgmarl.errors import UsageError
+from dgmarl.graphs.sources import as_graphs
+from dgmarl.rollout import Batch, Recording, record_episodes
+from dgmarl.runs.recorder import Recorder, TrainResult
+from dgmarl.runs.replays import FILE_NAME, MOST_BYTES, Replay, make_replay, write_replay
+from dgmarl.training import Trainer, TrainState
+
+REPLAY_EPISODES = 3
+"""How many episodes training records."""
+
+
+def record(
+    trainer: Trainer,
+    params: dict[str, Any],
+    graph_state: Any,
+    key: PRNGKeyArray,
+    n_episodes: int,
+    needs: frozenset[str] = frozenset(),
+    infer: Callable[[Batch], Any] | None = None,
+) -> Recording:
+    """Whole episodes of one seed, with the graphs its training would have used there.
+
+    infer: other graphs instead, from a batch that holds what the run's own graph source needs, and
+      `needs`."""
+    act = partial(trainer.learner.act, params, greedy=trainer.config.evaluation.greedy)
+    if infer is None and trainer.uses_graph:
+        infer = partial(infer_edges, trainer, graph_state, key)
+    hidden_state = trainer.learner.init_hidden_state(n_episodes)
+    needs |= trainer.source.needs
+    return record_episodes(trainer.env, act, key, n_episodes, hidden_state, needs, infer)
+
+
+def infer_edges(trainer: Trainer, graph_state: Any, key: PRNGKeyArray, batch: Batch) -> Any:
+    """The edges that the run's own graph source finds."""
+    return as_graphs(trainer.source.infer(graph_state, batch, key)).edges > 0
+
+
+def first_seed(state: TrainState) -> tuple[dict[str, Any], Any]:
+    """Parameters and graph state of the first seed."""
+    return jax.tree.map(lambda leaf: leaf[0], (state.learner.params, state.graph_state))
+
+
+def replay_of(
+    config: TrainConfig,
+    env: Environment,
+    recording: Recording,
+    policy: str = "last",
+    most_bytes: int = MOST_BYTES,
+) -> Replay:
+    """Episodes as pages show them: pictures, rewards, graphs and credit weights."""
+    return make_replay(
+        env,
+        recording,
+        f"{config.method} ({policy})",
+        credit_note(config, env),
+        credit_options(config),
+        most_bytes,
+    )
+
+
+def write_final_replay(recorder: Recorder, trainer: Trainer, result: TrainResult) -> None:
+    """Record a few episodes of the first seed's final policy into the run folder, for reports."""
+
+    def recorded() -> list[Recording]:
+        return [record(trainer, *first_seed(result.state), jax.random.key(0), REPLAY_EPISODES)]
+
+    write_final_replays([recorder], [result], trainer.env, recorded)
+
+
+def write_final_replays(
+    recorders: Sequence[Recorder],
+    results: Sequence[TrainResult],
+    env: Environment,
+    recorded: Callable[[], Sequence[Recording]],
+) -> None:
+    """The same for several runs; `recorded` plays all of them, if that is wanted.
+
+    An environment that draws no proper pictures loses its replay, not its run."""
+    without_folder = all(recorder.folder is None for recorder in recorders)
+    if without_folder or any(result.interrupted for result in results):
+        return
+    try:
+        for recorder, recording in zip(recorders, recorded(), strict=True):
+            if recorder.folder is not None:
+                replay = replay_of(recorder.config, env, recording)
+                write_replay(recorder.folder.path / FILE_NAME, replay)
+    except UsageError as error:
+        warnings.warn(f"No replay was recorded: {error}", stacklevel=2)
+
+
+def credit_note(config: TrainConfig, env: Environment) -> str:
+    """How a policy was credited, where that is not just what its dependence graph says."""
+    credit, method = config.credit, find_method(config.method)
+    if not method.uses_graph:
+        return f"This policy was trained with {method.label}; the graph is the environment's own."
+    notes = []
+    if credit_options(config) is None:
+        notes.append(
+            f"This policy was trained with {method.label}, whose weights the graph alone does not "
+            "give."
+        )
+    # A rule from outside the package may have other fields.
+    unreached = getattr(credit, "unreached_weight", 0)
+    cross_weight = getattr(credit, "cross_weight", 1)
+    if unreached:
+        notes.append(f"In training they kept the weight {unreached:.2g}.")
+    if getattr(credit, "others", "sum") == "mean" and env.spec.n_agents > 2:
+        notes.append("In training the rewards of others were averaged over those reached.")
+    if cross_weight != 1:
+        notes.append(f"In training the rewards of others had a weight of {cross_weight:g}.")
+    return " ".join(notes)
+
+
+def credit_options(config: TrainConfig) -> dict[str, Any] | None:
+    """Arguments with which `credited_rewards` gives the weights of a run's training; None without
+    graph credit, or with a reward graph, which recordings lack."""
+    learner, credit = config.learner, config.credit
+    names = ("unreached_weight", "cross_weight", "others", "advantage_form")
+    uses_graph = find_method(config.method).uses_graph
+    if not uses_graph or not all(hasattr(credit, name) for name in names):
+        return None
+    if getattr(credit, "reward_graph", "none") in ("measured", "oracle"):
+        return None
+    weights = {name: getattr(credit, name) for name in names}
+    return {"gamma": learner.gamma, "lambda_": learner.lambda_, **weights}

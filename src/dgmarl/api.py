@@ -18,7 +18,7 @@ from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.device import require_determinism
 from dgmarl.envs.base import Environment, Observation
-from dgmarl.errors import UsageError
+from dgmarl.errors import UsageError, raised_by_callback
 from dgmarl.graphs.sources import as_graphs
 from dgmarl.rollout import Batch, HiddenState, Recording, record_episodes
 from dgmarl.runs.checkpoints import load_latest
@@ -106,13 +106,14 @@ def resume(
 def write_final_replay(recorder: Recorder, trainer: training.Trainer, result: TrainResult) -> None:
     """Record a few episodes of the first seed's final policy into the run folder, for reports.
 
-    An environment that draws no proper pictures loses its replay, not its run."""
+    An environment that draws no proper pictures, or fails now, loses its replay, not its run."""
     if recorder.folder is None or result.interrupted:
         return
     try:
         replay = first_seed(trainer, result).replay(jax.random.key(0), REPLAY_EPISODES)
-    except UsageError as error:
-        warnings.warn(f"No replay was recorded: {error}", stacklevel=2)
+    except (UsageError, jax.errors.JaxRuntimeError) as error:
+        reason = raised_by_callback(error) or str(error).splitlines()[0]
+        warnings.warn(f"No replay was recorded: {reason}", stacklevel=2)
         return
     write_replay(recorder.folder.path / FILE_NAME, replay)
 
@@ -237,7 +238,8 @@ def load(
         )
     trainer = training.Trainer(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(config.seeds))
-    _, state = load_latest(folder.checkpoints, jax.eval_shape(jax.vmap(trainer.init), keys))
+    template = jax.eval_shape(jax.vmap(trainer.init), keys)
+    _, state = load_latest(folder.checkpoints, template, folder.run_id)
     chosen = jax.tree.map(lambda leaf: leaf[index], (policies(state, which), state.graph_state))
     return Run(config, trainer.env, trainer, state, *chosen)
 

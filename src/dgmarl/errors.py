@@ -15,6 +15,17 @@ class RunError(RuntimeError):
     code 1."""
 
 
+def raised_by_callback(error: BaseException) -> str:
+    """What Python code that JAX called back raised, and where; empty for any other error. JAX
+    passes the traceback on as text."""
+    text = str(error)
+    if "callback" not in text or "Traceback" not in text:
+        return ""
+    place, _, reason = text.rpartition('File "')[2].partition("\n")
+    place = place.replace('", line', " line").partition(", in ")[0]
+    return f"{' '.join(reason.split())[:200]} ({place})"
+
+
 def suggest(given: str, allowed: Iterable[Any]) -> str:
     """The end of a sentence: what is allowed, and `did you mean ...?` if something is close."""
     names = [str(name) for name in allowed]

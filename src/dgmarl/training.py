@@ -7,7 +7,6 @@ evaluation, with the evaluation: one compiled program for all seeds that never l
 checkpoint is that pytree, so a resumed run continues exactly.
 """
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -28,7 +27,7 @@ from dgmarl.credit.base import CreditRule
 from dgmarl.device import devices_for
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
-from dgmarl.errors import RunError, UsageError, raised_by_callback
+from dgmarl.errors import RunError, UsageError, quiet_callbacks, raised_by_callback
 from dgmarl.graphs.comparison import compare, references
 from dgmarl.graphs.metrics import density
 from dgmarl.graphs.reach import check_graph
@@ -333,6 +332,7 @@ def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
     """Train all runs of a program until the slowest seed has had its steps; one result for each."""
     fresh = program.init()  # refuses what cannot run before anything is written
     with ExitStack() as stack:
+        stack.enter_context(quiet_callbacks())
         for recorder in recorders:
             stack.enter_context(recorder)
         pairs = zip(recorders, fresh, strict=True)
@@ -344,7 +344,6 @@ def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
 
 def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> list[Any]:
     """Compile, then alternate between the device and the recorders."""
-    logging.getLogger("jax._src.callback").setLevel(logging.CRITICAL)  # told in one sentence
     carried = program.join(states)
     began = time.perf_counter()
     advance = jax.jit(program.advance, donate_argnums=0).lower(carried, 1).compile()

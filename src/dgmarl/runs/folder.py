@@ -164,9 +164,7 @@ class RunFolder:
     def restore(self, n_evaluations: int, config: TrainConfig) -> History:
         """What was measured before a checkpoint, from its copy. The files of the folder are written
         anew without what came later: that will be made again, with the same outcome."""
-        for later in indices(self.checkpoints):
-            if later > n_evaluations:  # damaged, else it would have been loaded
-                shutil.rmtree(self.checkpoints / f"{later:08d}", ignore_errors=True)
+        self._set_aside(n_evaluations)
         if not n_evaluations:
             (self.path / RETURNS).unlink(missing_ok=True)
             write_atomic(self.path / METRICS, "")
@@ -190,6 +188,14 @@ class RunFolder:
         self.write_returns(*history.returns)
         write_atomic(self.path / METRICS, _lines(history.rows))
         return history
+
+    def _set_aside(self, n_evaluations: int) -> None:
+        """Rename checkpoints that were passed over for an older one: they may be another run's."""
+        for later in indices(self.checkpoints):
+            if later > n_evaluations:
+                path = self.checkpoints / f"{later:08d}"
+                shutil.rmtree(path.with_suffix(".unusable"), ignore_errors=True)
+                path.rename(path.with_suffix(".unusable"))
 
     def write_timing(self, timing: dict[str, Any]) -> None:
         """Seconds, speed and memory, with the host and the code they belong to."""

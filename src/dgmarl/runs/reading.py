@@ -148,19 +148,14 @@ def read_history(folder: Path, seeds: Sequence[int], steps: int, n: int | None =
     rows = read_metrics(folder)  # the writer appends to it first
     n = int(returns.steps.shape[1]) if n is None else n
     found = by_evaluation(rows, seeds, steps, returns.steps)[:n]
-    advice = f"restore it with `dgmarl train --resume {folder}`, or start the run again"
+    path = folder / METRICS
     if len(found) < n:
-        raise UsageError(
-            f"{folder / METRICS} holds {len(found)} whole evaluations, but {n} were saved: "
-            f"{advice}."
-        )
+        raise _damaged(path, f"it holds {len(found)} whole evaluations, but {n} were saved")
     steps_, returns_ = (part[:, :n] for part in returns)
     for name, other in (("step", steps_), ("return_mean", returns_.mean(axis=-1))):
         values = np.array([[row[name] for row in rows] for rows in found], float).T
         if values.shape != other.shape or not np.allclose(values, other, rtol=1e-4, atol=1e-6):
-            raise UsageError(
-                f"{folder / METRICS} and {folder / RETURNS} differ in {name}: {advice}."
-            )
+            raise _damaged(path, f"its {name} differs from that in {RETURNS}")
     return History(found, Returns(steps_, returns_))
 
 
@@ -231,4 +226,7 @@ def _check_returns(steps: np.ndarray, returns: np.ndarray) -> None:
 
 
 def _damaged(path: Path, reason: str) -> UsageError:
-    return UsageError(f"{path} is damaged ({reason}): resume the run, which restores it.")
+    return UsageError(
+        f"{path} is damaged ({reason}): resume the run, which restores it from its last "
+        "checkpoint, or start it again in a new folder."
+    )

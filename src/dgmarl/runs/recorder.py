@@ -148,16 +148,12 @@ class Recorder:
         # A run that an older version began has not measured everything from the start.
         earlier = {**metrics, **(self.metrics[-1] if self.metrics else {})}
         values = {name: np.where(running, value, earlier[name]) for name, value in metrics.items()}
-        self._refuse_nan(
-            {
-                **values,
+        with np.errstate(over="ignore", invalid="ignore"):
+            evaluated = {
                 "the evaluation's return": returns.mean(axis=1),
                 "the spread of the evaluation's returns": returns.std(axis=1),
-            },
-            running,
-            before,
-            step,
-        )
+            }
+        self._refuse_nan({**values, **evaluated}, running, before, step)
         self.steps.append(step)
         self.returns.append(returns)
         self.metrics.append(values)
@@ -261,10 +257,8 @@ class Recorder:
         """Before anything is written: a replay buffer may already hold what is in `metrics`."""
         for name in UNUSABLE:
             if np.any(np.asarray(metrics.get(name, 0)) > 0):
-                raise self.failure(
-                    f"gave a {name.partition(' ')[2]} that is NaN, infinite or beyond "
-                    f"{LARGEST_INPUT:.0e}"
-                )
+                what = f"gave a NaN, infinite or too large number (over {LARGEST_INPUT:g}) as"
+                raise self.failure(f"{what} {name.partition(' ')[2]}")
 
     def _refuse_nan(
         self,

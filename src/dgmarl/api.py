@@ -18,7 +18,7 @@ from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.device import require_determinism
 from dgmarl.envs.base import Environment, Observation
-from dgmarl.errors import UsageError, raised_by_callback
+from dgmarl.errors import RunError, UsageError, raised_by_callback
 from dgmarl.graphs.sources import as_graphs
 from dgmarl.rollout import Batch, HiddenState, Recording, record_episodes
 from dgmarl.runs.checkpoints import load_latest
@@ -261,4 +261,10 @@ def evaluate(
     run = load(out, which=which, trust=trust)
     keys = jax.random.split(jax.random.key(seed), run.config.seeds)
     play = jax.jit(jax.vmap(lambda params, key: run.trainer.evaluate(params, key, n_episodes)))
-    return np.asarray(play(policies(run.state, which), keys).returns)
+    returns = np.asarray(play(policies(run.state, which), keys).returns)
+    if not np.isfinite(returns).all():
+        raise RunError(
+            f"The environment {run.config.env} gave a return that is NaN or infinite: check its "
+            "rewards."
+        )
+    return returns

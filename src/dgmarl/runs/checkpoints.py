@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgmarl.errors import UsageError
+from dgmarl.errors import RunError, UsageError
 from dgmarl.files import from_json, read_bytes, to_json, unwritable, write_atomic
 
 KEPT = 2
@@ -57,8 +57,10 @@ def save_checkpoint(
             write_atomic(writing / name, content)
         write_atomic(writing / CHECKSUMS, to_json(_checksums(writing), indent=1))
         os.replace(writing, final)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RunError) as error:
         shutil.rmtree(writing, ignore_errors=True)
+        if isinstance(error, UsageError | RunError):
+            raise
         if isinstance(error, OSError) and error.strerror:
             raise unwritable(final, error) from None
         # Orbax reports what its storage layer met as a ValueError.

@@ -4,6 +4,9 @@ import errno
 import json
 import os
 import tempfile
+import tokenize
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +16,13 @@ MOST_BYTES = 100_000_000
 """Size of the largest file that is read at once."""
 LARGEST = 1e30
 """Numbers of this size and more are taken for damage: their squares overflow single precision."""
+
+DAMAGE = (
+    *(OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, IndexError, RecursionError),
+    *(AttributeError, OverflowError, NotImplementedError, SyntaxError, tokenize.TokenError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy may raise when it reads a damaged file."""
 
 
 def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:

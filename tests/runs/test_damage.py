@@ -24,6 +24,7 @@ from dgmarl.graphs.sources import fixed_source
 from dgmarl.report.results import gather, read_run
 from dgmarl.runs.checkpoints import _checksums, indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder
+from dgmarl.runs.reading import by_evaluation
 from dgmarl.runs.recorder import Recorder
 from dgmarl.runs.replays import Episode, Replay, read_replay, write_replay
 from tests.runs.damage import damage_arrays, damage_bytes, damage_lines, damage_values
@@ -237,6 +238,36 @@ def test_lost_lines_of_a_finished_run_are_told_and_restored(finished, copy, caps
         recorder.start(finished.result.state)
     assert metrics.read_bytes() == whole
     assert ask(capsys, "table", copy)[0] == 0
+
+
+def test_a_run_of_checkpoints_without_a_copy_is_checked_against_its_own_files(finished, copy):
+    for checkpoint in (copy / "checkpoints").iterdir():
+        for name in ("about.json", "metrics.jsonl", "returns.npz"):
+            (checkpoint / name).unlink()
+        rewrite_checksums(checkpoint)
+    (copy / "run.json").unlink()
+    recorder = Recorder(finished.config, RunFolder(copy), resume=True)
+    with recorder:
+        recorder.start(finished.result.state)
+    np.testing.assert_array_equal(np.stack(recorder.returns, 1), finished.result.returns)
+    lines = (copy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    for damaged, words in (
+        (lines[:-3], "but 34 were saved"),
+        ([lines[0].replace(b'"step": 8', b'"step": 7'), *lines[1:]], "step differs"),
+    ):
+        (copy / "metrics.jsonl").write_bytes(b"".join(damaged))
+        with recorder, pytest.raises(UsageError, match=words):
+            recorder.start(finished.result.state)
+
+
+def test_a_seed_that_was_done_repeats_its_last_row_also_when_the_run_is_extended():
+    places = [(0, 0, 5), (0, 1, 5), (1, 0, 10), (1, 1, 9), (2, 1, 12), (3, 0, 15), (3, 1, 16)]
+    rows: list = [{"evaluation": k, "seed": seed, "step": step} for k, seed, step in places]
+    assert len(by_evaluation(rows, (0, 1), steps=20)) == 2, "evaluation 2 lacks a seed"
+    saved = np.array([[5, 10, 10, 15], [5, 9, 12, 16]])
+    found = by_evaluation(rows, (0, 1), steps=20, saved=saved)
+    assert [[row["step"] for row in here] for here in found] == saved.T.tolist()
+    assert by_evaluation(rows[:5], (0, 1), steps=10) == found[:3]
 
 
 def test_a_run_that_has_not_had_its_steps_says_so(finished, copy, capsys):

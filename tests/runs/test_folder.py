@@ -275,11 +275,12 @@ def test_a_checkpoint_of_another_configuration_is_refused(finished, copy, capsys
     assert "another configuration" in said
 
 
-def test_a_damaged_configuration_or_record_is_refused(copy, capsys):
+def test_a_damaged_record_is_restored_and_a_damaged_configuration_refused(finished, copy, capsys):
     (copy / "returns.npz").write_bytes(b"PK no zip file")
     code, said = run(capsys, "train", "--resume", copy)
-    assert code == 2
-    assert "returns.npz is missing or damaged" in said
+    assert code == 0
+    assert "both are restored from the checkpoint" in said
+    np.testing.assert_array_equal(RunFolder(copy).read_returns().returns, finished.result.returns)
     (copy / "config.yaml").write_text("env: [\n")
     code, said = run(capsys, "train", "--resume", copy)
     assert code == 2

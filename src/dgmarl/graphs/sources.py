@@ -25,7 +25,7 @@ from dgmarl.config.varying import Varying
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
-from dgmarl.files import read_bytes
+from dgmarl.files import DAMAGE, read_bytes
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import RECORDABLE, Batch
 from dgmarl.trust import GRAPH_KINDS
@@ -218,7 +218,7 @@ def fixed_source(path: str) -> FixedSource:
             matrix = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
         else:
             matrix = np.loadtxt(StringIO(content.decode()), ndmin=2)
-    except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
+    except DAMAGE as error:
         reason = " ".join(str(error).split())
         raise UsageError(
             f"The graph file {path} cannot be read ({reason}): give a .npy file or rows of 0 and 1."

@@ -5,7 +5,6 @@ metrics.jsonl and returns.npz hold the same steps and mean returns, and every ch
 copy of both: a file that contradicts the others is named."""
 
 import zipfile
-import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO
@@ -16,19 +15,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dgmarl.errors import UsageError
-from dgmarl.files import MOST_BYTES, from_json, is_count, is_number, read_bytes
+from dgmarl.files import DAMAGE, MOST_BYTES, from_json, is_count, is_number, read_bytes
 
 METRICS, RETURNS, TIMING = "metrics.jsonl", "returns.npz", "timing.json"
 COUNTERS = ("seed", "evaluation", "iteration", "step")
 ROW_FIELDS = (*COUNTERS, "wall_s", "return_mean", "return_std", "length_mean")
 """What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics
 follow."""
-DAMAGE = (
-    *(OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, IndexError, RecursionError),
-    *(zipfile.BadZipFile, zlib.error, NotImplementedError, AttributeError, OverflowError),
-)
-"""What reading a damaged archive may raise."""
-
 Row = dict[str, int | float]
 """A line of metrics.jsonl."""
 

@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dgmarl.errors import UsageError
-from dgmarl.files import from_json, to_json, write_atomic
+from dgmarl.files import DAMAGE, from_json, to_json, write_atomic
 from dgmarl.runs.pictures import draw_state, svg_problem
-from dgmarl.runs.reading import DAMAGE, read_arrays
+from dgmarl.runs.reading import read_arrays
 
 FILE_NAME = "replay.npz"
 FORMAT = 1

@@ -382,7 +382,7 @@ def test_returns_are_never_unpickled(home, marker):
 
     folder = write_folder(home / "sent", "env: star-spread/2\n")
     pickled(folder / "returns.npz", marker)
-    with pytest.raises(dgmarl.UsageError, match="missing or damaged"):
+    with pytest.raises(dgmarl.UsageError, match=r"returns\.npz is damaged"):
         RunFolder(folder).read_returns()
     assert not marker.exists()
 

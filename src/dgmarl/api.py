@@ -15,7 +15,7 @@ from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.device import require_determinism
 from dgmarl.envs.base import Environment, Observation
-from dgmarl.errors import UsageError
+from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Batch, HiddenState, Recording
 from dgmarl.runs import playing
 from dgmarl.runs.checkpoints import load_latest
@@ -172,7 +172,8 @@ def load(
         )
     trainer = training.Trainer(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(config.seeds))
-    _, state = load_latest(folder.checkpoints, jax.eval_shape(jax.vmap(trainer.init), keys))
+    template = jax.eval_shape(jax.vmap(trainer.init), keys)
+    _, state = load_latest(folder.checkpoints, template, folder.run_id)
     chosen = jax.tree.map(lambda leaf: leaf[index], (policies(state, which), state.graph_state))
     return Run(config, trainer.env, trainer, state, *chosen)
 
@@ -194,4 +195,10 @@ def evaluate(
     run = load(out, which=which, trust=trust)
     keys = jax.random.split(jax.random.key(seed), run.config.seeds)
     play = jax.jit(jax.vmap(lambda params, key: run.trainer.evaluate(params, key, n_episodes)))
-    return np.asarray(play(policies(run.state, which), keys).returns)
+    returns = np.asarray(play(policies(run.state, which), keys).returns)
+    if not np.isfinite(returns).all():
+        raise RunError(
+            f"The environment {run.config.env} gave a return that is NaN or infinite: check its "
+            "rewards."
+        )
+    return returns

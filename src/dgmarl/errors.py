@@ -1,7 +1,9 @@
 """Errors that are told to a person in one sentence, without a traceback."""
 
 import difflib
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -13,6 +15,29 @@ class UsageError(ValueError):
 class RunError(RuntimeError):
     """Something failed that no input could have avoided: a full disk, a loss that became NaN. Exit
     code 1."""
+
+
+def raised_by_callback(error: BaseException) -> str:
+    """What Python code that JAX called back raised, and where; empty for any other error. JAX
+    passes the traceback on as text."""
+    text = str(error)
+    if "callback" not in text or "Traceback" not in text:
+        return ""
+    place, _, reason = text.rpartition('File "')[2].partition("\n")
+    place = place.replace('", line', " line").partition(", in ")[0]
+    return f"{' '.join(reason.split())[:200]} ({place})"
+
+
+@contextmanager
+def quiet_callbacks() -> Iterator[None]:
+    """Keep JAX from logging tracebacks of what it called back: `raised_by_callback` tells them."""
+    logger = logging.getLogger("jax._src.callback")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def suggest(given: str, allowed: Iterable[Any]) -> str:

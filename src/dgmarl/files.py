@@ -1,11 +1,72 @@
-"""Atomic and durable file writes."""
+"""Atomic and durable file writes; reading with bounded size; strict JSON."""
 
 import errno
+import json
 import os
 import tempfile
+import tokenize
+import zipfile
+import zlib
 from pathlib import Path
+from typing import Any, NoReturn
 
 from dgmarl.errors import RunError, UsageError
+
+MOST_BYTES = 100_000_000
+"""Size of the largest file that is read at once."""
+LARGEST = 1e30
+"""Numbers of this size and more are taken for damage: their squares overflow single precision."""
+
+DAMAGE = (
+    *(OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, IndexError, RecursionError),
+    *(AttributeError, OverflowError, NotImplementedError, SyntaxError, tokenize.TokenError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy may raise when it reads a damaged file."""
+
+
+def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
+    """The content of a file of at most `most` bytes."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{path} cannot be read ({reason}): check that it is a readable file."
+        ) from None
+    if len(content) > most:
+        raise UsageError(
+            f"{path} has more than {most:,} bytes, which no file of its kind has: name another one."
+        )
+    return content
+
+
+def from_json(text: str | bytes) -> Any:
+    """Plain values of a strict JSON text; anything else is a ValueError."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def to_json(values: Any, indent: int | None = None) -> str:
+    """Strict JSON: NaN and infinite numbers, which JSON does not have, are a ValueError."""
+    return json.dumps(values, indent=indent, allow_nan=False)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a plain value is a number that tables and figures can use."""
+    return type(value) in (int, float) and abs(value) < LARGEST
+
+
+def is_count(value: Any) -> bool:
+    """Whether a plain value is a whole number that a table of counts can hold exactly."""
+    return type(value) is int and 0 <= value <= 2**53
 
 
 def write_atomic(path: Path | str, content: str | bytes) -> Path:

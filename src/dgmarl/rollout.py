@@ -25,6 +25,10 @@ starts: actions, their log probabilities and the next hidden state."""
 RECORDABLE = ("keys", "local", "oracle", "states")
 """What graph source, credit rule and learner may need beyond the ordinary batch: step keys, local
 states before and after each step, oracle graphs, environment states."""
+LARGEST_INPUT = 1e18
+"""Rewards and observations beyond it cannot be learned from: squares overflow single precision."""
+UNUSABLE = ("unusable reward", "unusable agents_view", "unusable global_state")
+"""What `count_unusable` counts."""
 STEPS_AT_ONCE = 25
 """Steps per chunk of long episodes, which are played until all have ended."""
 
@@ -206,6 +210,24 @@ def collect(
         extras=collector.extras(steps),
         last_observation=None if reset else last.observation,
     )
+
+
+def count_unusable(batch: Batch) -> dict[str, Float[Array, ""]]:
+    """How many rewards, observations and states of a batch are NaN, infinite or too large."""
+
+    def count(*arrays: Array) -> Float[Array, ""]:
+        return sum(
+            ((~(jnp.abs(array) <= LARGEST_INPUT)).sum(dtype=jnp.float32) for array in arrays),
+            start=jnp.float32(0),
+        )
+
+    now, then = batch.observation, batch.next_observation
+    counts = (
+        count(jnp.where(batch.valid[..., None], batch.reward, 0)),
+        count(now.agents_view, then.agents_view),
+        count(now.global_state, then.global_state),
+    )
+    return dict(zip(UNUSABLE, counts, strict=True))
 
 
 def _play_steps(

@@ -27,13 +27,22 @@ from dgmarl.credit.base import CreditRule
 from dgmarl.device import devices_for
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
-from dgmarl.errors import UsageError
+from dgmarl.errors import RunError, UsageError, quiet_callbacks, raised_by_callback
 from dgmarl.graphs.comparison import compare, references
 from dgmarl.graphs.metrics import density
 from dgmarl.graphs.reach import check_graph
 from dgmarl.graphs.sources import Graphs, GraphSource, as_graphs, make_source
 from dgmarl.learners.base import Learner, where_active
-from dgmarl.rollout import Batch, Evaluation, RolloutState, anywhere, collect, evaluate, reset_envs
+from dgmarl.rollout import (
+    Batch,
+    Evaluation,
+    RolloutState,
+    anywhere,
+    collect,
+    count_unusable,
+    evaluate,
+    reset_envs,
+)
 
 NOT_RECORDED = frozenset({"graph", "probs"})
 """Needs of credit rules that are computed from the batch instead of recorded in the rollout."""
@@ -161,6 +170,7 @@ class Trainer:
         # The learner has masked itself: its replay buffer is too large to be copied here.
         frozen = where_active(active, new._replace(learner=None), state._replace(learner=None))
         metrics |= graph_metrics | credit_metrics | self._rollout_metrics(batch, graph)
+        metrics |= count_unusable(batch)
         return frozen._replace(learner=learner), metrics
 
     def infer_graph(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> Graphs:
@@ -291,6 +301,10 @@ class Recorder(Protocol):
         """One evaluation of all seeds."""
         ...
 
+    def failure(self, what: str) -> RunError:
+        """The error for an environment that failed."""
+        ...
+
     def finish(self, state: TrainState) -> Any:
         """Save, and return the run as arrays."""
         ...
@@ -330,6 +344,7 @@ def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
     """Train all runs of a program until the slowest seed has had its steps; one result for each."""
     fresh = program.init()  # refuses what cannot run before anything is written
     with ExitStack() as stack:
+        stack.enter_context(quiet_callbacks())
         for recorder in recorders:
             stack.enter_context(recorder)
         pairs = zip(recorders, fresh, strict=True)
@@ -349,7 +364,12 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
     while any(recorder.wants_more() for recorder in recorders):
         # The first evaluation comes after one iteration.
         n_iterations = 1 if recorders[0].is_new() else program.iterations_per_evaluation
-        advanced = jax.block_until_ready(advance(carried, n_iterations))
+        try:
+            advanced = jax.block_until_ready(advance(carried, n_iterations))
+        except jax.errors.JaxRuntimeError as error:
+            if raised := raised_by_callback(error):
+                raise recorders[0].failure(f"raised {raised}") from None
+            raise
         carried = _with_sharding_of_empties(advanced.state, program.n_seeds)
         for k, recorder in enumerate(recorders):
             part = program.part(advanced, k)

@@ -1,6 +1,7 @@
 """Configuration: exact round trips, and every mistake named in one sentence."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -30,14 +31,15 @@ class Outer:
     inner: Inner = field(default_factory=Inner)
 
 
+integers = st.integers(-(2**63) + 1, 2**63 - 1)
 text = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20)
 configs = st.builds(
     Outer,
     steps=st.integers(-(10**12), 10**12),
     name=text,
     on=st.booleans(),
-    sizes=st.lists(st.integers(), max_size=4).map(tuple),
-    maybe=st.none() | st.integers(),
+    sizes=st.lists(integers, max_size=4).map(tuple),
+    maybe=st.none() | integers,
     inner=st.builds(Inner, rate=st.floats(allow_nan=False), kind=st.sampled_from(["fc", "gru"])),
 )
 
@@ -123,3 +125,31 @@ def test_assignments_are_read_as_values():
 def test_plain_holds_only_plain_values():
     assert plain(Outer(1))["inner"] == {"rate": 0.5, "kind": "fc"}
     assert plain(Outer(1))["sizes"] == [1, 2]
+
+
+def nested_aliases() -> str:
+    """A few hundred bytes that stand for 9**9 values."""
+    names = "abcdefghi"
+    lines = [f"{old}: &{old} [{', '.join([f'*{new}'] * 9)}]" for new, old in pairwise(names)]
+    return "\n".join(["a: &a [x]", *lines])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (nested_aliases(), "an alias or anchor"),
+        ("a: &a [*a]", "an alias or anchor"),
+        ("a: " + "[" * 50_000, "more than 20 levels"),
+        ("- " * 50_000, "more than 20 levels"),
+        ("a: " + "9" * 5000, "more than 64 bits"),
+        ("a: 0x" + "f" * 17, "more than 64 bits"),
+        ("a: 1" + ":59" * 30, "more than 64 bits"),
+        ("a: 2020-99-99", "month must be"),
+        ("a: " + "x" * 300_000, "more than 200,000 bytes"),
+    ],
+)
+def test_what_makes_a_small_file_large_is_refused(tmp_path, content, words):
+    path = tmp_path / "a.yaml"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=words):
+        read_yaml(path)

@@ -38,7 +38,7 @@ def test_windows_count_episodes_by_their_length(tmp_path):
 def test_a_line_that_a_crash_cut_costs_its_evaluation_only(tmp_path, cut):
     result = read_run(write_run(tmp_path / "run", cut=cut + 1))
     assert result.steps.shape == (2, 3)
-    assert result.facts["notes"] == ["Evaluations from 3 to 3 are left out: 3 lacks the seeds 1."]
+    assert result.facts["notes"] == ["It has had 3,000 of its 4,000 steps."]
 
 
 def test_a_seed_that_was_done_earlier_repeats_its_last_evaluation(tmp_path):
@@ -55,9 +55,9 @@ def test_a_seed_that_was_done_earlier_repeats_its_last_evaluation(tmp_path):
         ("", "no evaluation of all its seeds"),
         ('{"seed": 0', "no evaluation of all its seeds"),
         (json.dumps(rows(0, [0.1], 4000)[0]), "no evaluation of all its seeds"),
-        ('{"seed": 0}\n', "lacks one of"),
-        ("3\n", "lacks one of"),
-        ('{"seed": "a", "evaluation": []}\n', "lacks one of"),
+        ('{"seed": 0}\n', "line 1 lacks evaluation"),
+        ("3\n", "line 1 is not a mapping"),
+        ('{"seed": "a", "evaluation": []}\n', "line 1 has seed = 'a'"),
     ],
 )
 def test_runs_without_a_whole_evaluation_are_refused(tmp_path, content, words):
@@ -124,7 +124,7 @@ def test_episodes_of_others_are_averaged(tmp_path):
         '{"a": 1}',
         '{"lbf": {"t": {"m": {"seed_0": {"step_1": {"step_count": 1, "win_rate": [1]}}}}}}',
         '{"lbf": {"t": {"m": {"seed_0": {}}}}}',
-        '{"lbf": {"t": {"m": {"seed_0": {"step_1": {"step_count": 1, "return": [NaN]}}}}}}',
+        '{"lbf": {"t": {"m": {"seed_0": {"step_1": {"step_count": 1, "return": [1e999]}}}}}}',
     ],
 )
 def test_files_of_another_format_or_metric_are_refused(tmp_path, content):

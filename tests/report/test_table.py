@@ -166,11 +166,11 @@ def test_other_files_are_left_alone(capsys, tmp_path):
     ("changed", "words"),
     [
         ({"return_mean": [[1.0, 2.0], [1.0]]}, "is damaged"),
-        ({"return_mean": [[1.0, 2.0, 3.0]]}, "of shape (1, 3)"),
-        ({"return_mean": [[1.0, float("nan")], [1.0, 1.0]]}, "finite"),
-        ({"return_mean": []}, "of shape (0,)"),
-        ({"return_mean": None}, "of shape ()"),
-        ({"config": {}}, "lacks 'env'"),
+        ({"return_mean": [[1.0, 2.0, 3.0]]}, "different shapes"),
+        ({"return_mean": [[1.0, float("nan")], [1.0, 1.0]]}, "NaN"),
+        ({"return_mean": []}, "return_mean is no table"),
+        ({"return_mean": None}, "return_mean is no table"),
+        ({"config": {}}, "config.env is no text"),
         ({"config": "lbf"}, "is damaged"),
     ],
 )

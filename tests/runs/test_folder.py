@@ -25,7 +25,7 @@ from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Evaluation
 from dgmarl.runs.checkpoints import indices, save_checkpoint
 from dgmarl.runs.folder import RunFolder
-from dgmarl.runs.recorder import Recorder
+from dgmarl.runs.recorder import Recorder, _metrics_of
 from dgmarl.training import Advanced
 from tests.tiny import GIFT, SMALL
 
@@ -215,7 +215,7 @@ def test_numbers_that_are_none_stop_the_run_and_name_the_last_good_checkpoint(
             params=jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), state.learner.params)
         )
     )
-    save_checkpoint(unfinished / "checkpoints", last, broken)
+    RunFolder(unfinished).save(last, broken)
     step = int(state.step[1])
     with pytest.raises(
         RunError,
@@ -275,11 +275,12 @@ def test_a_checkpoint_of_another_configuration_is_refused(finished, copy, capsys
     assert "another configuration" in said
 
 
-def test_a_damaged_configuration_or_record_is_refused(copy, capsys):
+def test_a_damaged_record_is_restored_and_a_damaged_configuration_refused(finished, copy, capsys):
     (copy / "returns.npz").write_bytes(b"PK no zip file")
     code, said = run(capsys, "train", "--resume", copy)
-    assert code == 2
-    assert "returns.npz is missing or damaged" in said
+    assert code == 0
+    assert "both are restored from the checkpoint" in said
+    np.testing.assert_array_equal(RunFolder(copy).read_returns().returns, finished.result.returns)
     (copy / "config.yaml").write_text("env: [\n")
     code, said = run(capsys, "train", "--resume", copy)
     assert code == 2
@@ -320,11 +321,9 @@ def test_a_run_of_an_older_version_goes_on_with_metrics_it_did_not_have(tmp_path
     folder = RunFolder(tmp_path / "run")
     recorder = Recorder(config, folder)
     with recorder:
-        folder.append_metrics([{"seed": seed, **row} for seed in (0, 1)])
-        folder.append_metrics(
-            [{"seed": seed, **row, "evaluation": 1, "new": 2.0} for seed in (0, 1)]
-        )
-        recorder.metrics = recorder._read_metrics()
+        first = [{"seed": seed, **row} for seed in (0, 1)]
+        second = [{"seed": seed, **row, "evaluation": 1, "new": 2.0} for seed in (0, 1)]
+        recorder.metrics = [_metrics_of(first), _metrics_of(second)]
         recorder.steps, recorder.returns = [np.array([10, 10])] * 2, [np.zeros((2, 3))] * 2
         recorder.compiled(0.0)
         state = Counters(step=np.array([20, 20]), iteration=np.array([2, 2]))

@@ -2,21 +2,26 @@
 sentence.
 
 `build(Class, values)` and `plain(config)` are inverse to each other, so a resolved configuration
-written to YAML and read back is the identical object. YAML is read with the safe loader: a file can
-hold values, never code."""
+written to YAML and read back is the identical object. YAML is read with the safe loader, without
+aliases and with bounded size and depth: a file can hold values, never code, and few of them."""
 
 import copy
 import dataclasses
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dgmarl.errors import UsageError, suggest
-from dgmarl.files import write_atomic
+from dgmarl.files import read_bytes, write_atomic
 
 Config = TypeVar("Config")
+MOST_BYTES = 200_000
+"""Of a YAML file; configurations and scenarios have a few thousand."""
+MOST_LEVELS = 20
+"""Of nesting in a YAML text."""
 
 
 def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
@@ -119,11 +124,10 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
     """The mapping in a YAML file; a missing, broken or unsafe file is refused."""
     path = Path(path)
     try:
-        content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        content = read_bytes(path, MOST_BYTES).decode()
+    except UnicodeDecodeError:
         raise UsageError(
-            f"The configuration file {path} cannot be read ({reason}): check the path."
+            f"The configuration file {path} cannot be read (it is not UTF-8 text): check the path."
         ) from None
     values = _parse_yaml(content, f"the configuration file {path}")
     if values is None:
@@ -236,14 +240,46 @@ def _parse_yaml(content: str, what: str) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(content)
+        return yaml.load(content, _loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise UsageError(
-            f"In {what}{place}: {problem}; only plain YAML values, indented with spaces, are read."
-        ) from None
+    except ValueError as error:  # a date that does not exist, say
+        place, problem = "", str(error)
+    raise UsageError(
+        f"In {what}{place}: {problem}; only plain YAML values, indented with spaces, are read."
+    )
+
+
+@cache
+def _loader() -> Any:
+    """PyYAML's safe loader without what makes a small file large or slow."""
+    import yaml
+
+    class PlainLoader(yaml.SafeLoader):
+        levels = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+                raise yaml.MarkedYAMLError(None, None, "an alias or anchor", event.start_mark)
+            self.levels += 1
+            if self.levels > MOST_LEVELS:
+                problem = f"more than {MOST_LEVELS} levels"
+                raise yaml.MarkedYAMLError(None, None, problem, event.start_mark)
+            node = super().compose_node(parent, index)
+            self.levels -= 1
+            return node
+
+        def construct_yaml_int(self, node: Any) -> int:
+            if len(node.value) > 40 or abs(value := super().construct_yaml_int(node)) >= 2**63:
+                problem = "a whole number of more than 64 bits"
+                raise yaml.MarkedYAMLError(None, None, problem, node.start_mark)
+            return value
+
+    PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.construct_yaml_int)
+    return PlainLoader
 
 
 def _required(field: "dataclasses.Field[Any]") -> bool:

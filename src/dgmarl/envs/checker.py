@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome, random_actions
+from dgmarl.errors import quiet_callbacks, raised_by_callback
 
 N_EPISODES = 16
 
@@ -29,7 +30,13 @@ def check_env(env: Environment, seed: int = 0) -> list[Finding]:
     key = jax.random.key(seed)
     findings: list[Finding] = []
     for stage in (_check_spec, _check_shapes, _check_purity, _check_optional, _check_episodes):
-        findings += stage(env, key)
+        try:
+            with quiet_callbacks():
+                findings += stage(env, key)
+        except Exception as error:
+            raised = raised_by_callback(error) or f"{type(error).__name__}: {error}"
+            sentence = " ".join(raised.split())[:300]
+            findings.append(_violation(f"reset, step or an optional method raised {sentence}."))
         # Later stages would fail on what this stage found broken.
         if any(finding.kind == "violation" for finding in findings):
             break

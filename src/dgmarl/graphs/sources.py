@@ -12,6 +12,7 @@ and `register_source` gives it a name.
 """
 
 from collections.abc import Callable
+from io import BytesIO, StringIO
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -24,11 +25,14 @@ from dgmarl.config.varying import Varying
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
+from dgmarl.files import DAMAGE, read_bytes
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import RECORDABLE, Batch
 from dgmarl.trust import GRAPH_KINDS
 
 Graph = Bool[Array, "T B N N"] | Float[Array, "T B N N"]
+MOST_BYTES = 10_000_000
+"""Of a file with a graph."""
 METHODS = ("init", "infer", "update")
 """Of a user's own source, checked before it is made; `needs` may be set when it is."""
 
@@ -208,13 +212,13 @@ def _refuse_incomplete(text: str, source: Any, members: tuple[str, ...]) -> None
 def fixed_source(path: str) -> FixedSource:
     """A matrix from a text file of 0s and 1s, or from a .npy file (never a pickle)."""
     try:
+        # Not by its name: loadtxt would fetch URLs.
+        content = read_bytes(path, MOST_BYTES)
         if path.endswith(".npy"):
-            matrix = np.load(path, allow_pickle=False)
+            matrix = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
         else:
-            # An open file: given a name, loadtxt would fetch URLs.
-            with open(path, encoding="utf-8") as file:
-                matrix = np.loadtxt(file, ndmin=2)
-    except (OSError, ValueError) as error:
+            matrix = np.loadtxt(StringIO(content.decode()), ndmin=2)
+    except DAMAGE as error:
         reason = " ".join(str(error).split())
         raise UsageError(
             f"The graph file {path} cannot be read ({reason}): give a .npy file or rows of 0 and 1."

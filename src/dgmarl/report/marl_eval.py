@@ -6,7 +6,6 @@ absolute_metrics: {return: [...]}}. In that format the absolute metric is a long
   best policy; a best policy is chosen by luck too, so what we write there is the last evaluation.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from dgmarl.errors import UsageError
-from dgmarl.files import write_atomic
-from dgmarl.report.results import Result, read_json
+from dgmarl.files import is_number, to_json, write_atomic
+from dgmarl.report.results import Result, read_json, read_steps
 
 METRIC = "return"
 ABSOLUTE = "absolute_metrics"
@@ -23,7 +22,7 @@ ABSOLUTE = "absolute_metrics"
 
 def write_marl_eval(results: Iterable[Result], path: Path) -> Path:
     """Write results; environments and tasks in lower case, as marl-eval looks them up."""
-    return write_atomic(path, json.dumps(marl_eval(results), indent=1) + "\n")
+    return write_atomic(path, to_json(marl_eval(results), indent=1) + "\n")
 
 
 def marl_eval(results: Iterable[Result]) -> dict[str, Any]:
@@ -75,10 +74,8 @@ def _result(environment: str, task: str, algorithm: str, runs: dict[str, Any]) -
     counts = sorted({len(steps) for steps in logged})
     if len(counts) != 1 or counts == [0]:
         raise ValueError(f"runs of {algorithm} in {task} have {counts} evaluations")
-    steps = np.array([[step["step_count"] for step in run] for run in logged], int)
-    returns = np.array([[np.mean(step[METRIC]) for step in run] for run in logged])
-    if not np.isfinite(returns).all():
-        raise ValueError(f"a return of {algorithm} in {task} is no finite number")
+    steps = read_steps([[step["step_count"] for step in run] for run in logged], "step_count")
+    returns = np.array([[_mean(step[METRIC]) for step in run] for run in logged])
     env = f"{environment}/{task}"
     return Result(
         environment,
@@ -89,3 +86,11 @@ def _result(environment: str, task: str, algorithm: str, runs: dict[str, Any]) -
         returns,
         {"config": {"env": env}, "seeds": list(runs)},
     )
+
+
+def _mean(values: Any) -> float:
+    """Of one value per episode, or of their mean alone."""
+    listed = values if isinstance(values, list) else [values]
+    if not listed or not all(map(is_number, listed)):
+        raise ValueError(f"{METRIC} is {str(values)[:40]}, not a list of finite numbers")
+    return float(np.mean(listed))

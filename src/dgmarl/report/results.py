@@ -5,10 +5,9 @@ A published result is one file `<benchmark>/<scenario>__<method>.json` with the 
 seed (`dgmarl.sweeps.published` writes them). The final return of a seed is its last evaluation,
 never its best."""
 
-import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +17,15 @@ from jaxtyping import Float, Int
 from dgmarl.config.methods import find_method
 from dgmarl.config.yaml import read_yaml
 from dgmarl.errors import UsageError
-from dgmarl.runs.reading import ROW_FIELDS, graph_tag, read_metrics, read_returns, read_timing
+from dgmarl.files import from_json, is_count, is_number, read_bytes
+from dgmarl.runs.reading import (
+    RETURNS,
+    graph_tag,
+    read_curves,
+    read_returns,
+    read_timing,
+    scalars,
+)
 
 # Families of environments whose returns mean the same in every scenario, so that runs of several
 # scenarios may be pooled: foraging pays 1 for all the food, a won battle 20, whereas Star-Spread's
@@ -63,7 +70,7 @@ class Result(NamedTuple):
         """Something measured at each evaluation; None if it was not, or if it is damaged."""
         try:
             values = np.asarray(self.facts[name], float)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
         fits = values.shape == self.steps.shape and np.isfinite(values).all()
         return values if fits else None
@@ -88,9 +95,11 @@ class NoEvaluationError(UsageError):
 def gather(paths: Sequence[Path]) -> list[Result]:
     """Results of run folders, published files, marl-eval files, and of all run folders and
     published files below a folder."""
-    return sorted(
-        _distinct([result for path in dict.fromkeys(paths) for result in _read(path)]), key=place
-    )
+    results = [result for path in dict.fromkeys(paths) for result in _read(path)]
+    for result in results:
+        for note in result.facts["notes"] if "folder" in result.facts else ():
+            warnings.warn(f"{result.facts['folder']}: {note}", stacklevel=2)
+    return sorted(_distinct(results), key=place)
 
 
 def read_results(folder: Path) -> list[Result]:
@@ -114,33 +123,30 @@ def read_result(path: Path) -> Result:
     """One published result; a damaged file is refused."""
     facts = read_json(path)
     try:
-        steps, returns = np.array(facts["steps"], int), np.array(facts["return_mean"], float)
-        env = str(facts["config"]["env"])
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        reason = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged ({error})"
+        _require(isinstance(facts, dict), "it is no mapping of fields")
+        steps = read_steps(facts.get("steps"), "steps")
+        returns = _table(facts.get("return_mean"), is_number, "return_mean", float)
+        _require(steps.shape == returns.shape, "steps and return_mean have different shapes")
+        config = facts.get("config")
+        _require(isinstance(config, dict), "config is no mapping of fields")
+        env = config.get("env")
+        _require(isinstance(env, str), "config.env is no text")
+        seeds = facts.get("seeds", list(range(len(returns))))
+        _require(
+            isinstance(seeds, list) and all(map(is_count, seeds)) and len(seeds) == len(returns),
+            f"seeds are not {len(returns)} whole numbers, as many as there are curves",
+        )
+    except ValueError as error:
         raise UsageError(
-            f"{path} {reason}, so it is no published result: delete it and train it again."
+            f"{path} is damaged ({error}), so it is no published result: delete it and train it "
+            "again."
         ) from None
-    if (
-        returns.ndim != 2
-        or not returns.size
-        or steps.shape != returns.shape
-        or not np.isfinite(returns).all()
-    ):
-        raise UsageError(
-            f"{path} has steps of shape {steps.shape} and returns of shape {returns.shape}, but "
-            "both must be finite numbers [seeds, evaluations]: delete it and train it again."
-        )
-    n_seeds = len(_listed(facts.get("seeds", [0] * len(returns))))
-    if n_seeds != len(returns):
-        raise UsageError(
-            f"{path} names {n_seeds} seeds, but holds the curves of {len(returns)}: train it again."
-        )
     # Where its author kept the run means nothing here, and must not choose what is read.
     of_runs = ("folder", "name", "episode_returns")
     facts = {name: value for name, value in facts.items() if name not in of_runs}
-    facts["timing"] = _scalars(facts.get("timing"))
-    facts["notes"] = [str(note) for note in _listed(facts.get("notes"))]
+    facts["timing"] = scalars(facts.get("timing"))
+    notes = facts.get("notes")
+    facts["notes"] = [str(note) for note in notes] if isinstance(notes, list) else []
     scenario, _, method = path.stem.partition("__")
     return Result(path.absolute().parent.name, scenario, method, env, steps, returns, facts)
 
@@ -167,8 +173,9 @@ def read_run(path: Path) -> Result:
 
     The configuration is read as plain values: nothing that it names is imported or built."""
     config = read_config(path)
-    curves, notes = _curves(read_metrics(path), config.seeds, config.steps, path)
-    n_evaluations = curves["step"].shape[1]
+    curves = _curves(path, config)
+    n_evaluations, budget = curves["step"].shape[1], int(curves["step"][:, -1].min())
+    unfinished = f"It has had {budget:,} of its {config.steps:,} steps."
     if config.whole_episodes:
         curves["episodes"] = curves["iteration"] * config.n_envs
     else:  # windows do not end with episodes, so that their number follows from how long they are
@@ -180,9 +187,9 @@ def read_run(path: Path) -> Result:
         "name": path.absolute().name,
         "seeds": list(config.seeds),
         "episodes_per_evaluation": config.evaluation_episodes,
-        "timing": _timing(path),
+        "timing": read_timing(path),
         "episode_returns": _episode_returns(path, n_evaluations),
-        "notes": notes,
+        "notes": [unfinished] if budget < config.steps else [],
         **{
             name: values
             for name, values in curves.items()
@@ -227,10 +234,10 @@ def read_config(path: Path) -> RunValues:
         found: Any = values
         for part in name.split("."):
             found = found.get(part, default) if isinstance(found, dict) else None
-        if not isinstance(found, kind) or isinstance(found, bool):
+        if not isinstance(found, kind) or (kind is int and not is_count(found)):
             raise UsageError(
                 f"{path / 'config.yaml'} has {name} = {str(found)[:80]!r}, but a run has "
-                f"{'a number' if kind is int else 'text'} there: the file is damaged, so start "
+                f"{'a count' if kind is int else 'text'} there: the file is damaged, so start "
                 "the run again in a new folder."
             )
         return found
@@ -321,95 +328,57 @@ def _published_below(folder: Path) -> list[Path]:
 def read_json(path: Path) -> Any:
     """The content of a file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read ({error.strerror}): check that it is a readable file."
-        ) from None
-    except (ValueError, RecursionError) as error:
+        return from_json(read_bytes(path))
+    except UsageError:
+        raise
+    except ValueError as error:
         raise UsageError(f"{path} is damaged ({error}): delete it and make it again.") from None
 
 
-def _curves(
-    rows: list[dict[str, Any]], seeds: Sequence[int], steps: int, path: Path
-) -> tuple[dict[str, np.ndarray], list[str]]:
+def read_steps(values: Any, name: str) -> Int[np.ndarray, "S K"]:
+    """Environment steps of each seed and evaluation, from plain values."""
+    steps = _table(values, is_count, name, int)
+    _require(bool((np.diff(steps, axis=1) >= 0).all()), f"{name} decrease")
+    return steps
+
+
+def _table(values: Any, valid: Callable[[Any], bool], name: str, kind: type) -> np.ndarray:
+    """`[seeds, evaluations]` from lists of lists of numbers."""
+    rows = values if isinstance(values, list) else []
+    lists = bool(rows) and all(isinstance(row, list) and row for row in rows)
+    _require(
+        lists and len({len(row) for row in rows}) == 1 and all(valid(x) for r in rows for x in r),
+        f"{name} is no table [seeds, evaluations] of finite numbers",
+    )
+    return np.array(rows, kind)
+
+
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise ValueError(problem)
+
+
+def _curves(path: Path, config: RunValues) -> dict[str, np.ndarray]:
     """`[S, K]` per column of metrics.jsonl, up to the last evaluation of all seeds; one that was
     done repeats its last."""
-    by_place = {(int(row["seed"]), int(row["evaluation"])): row for row in _numbers(rows, path)}
-    last = max((evaluation for _, evaluation in by_place), default=-1)
-    complete: list[list[dict[str, float]]] = []
-    # A run of which some seed has no line at all has no complete evaluation.
-    for evaluation in range(last + 1 if len(seeds) <= len(by_place) else 0):
-        before = complete[-1] if complete else [{"step": -np.inf}] * len(seeds)
-        here = [
-            by_place.get((seed, evaluation), done if done["step"] >= steps else None)
-            for seed, done in zip(seeds, before, strict=True)
-        ]
-        if any(row is None for row in here):
-            break
-        complete.append([row for row in here if row is not None])
-    if not complete or not len(seeds):
+    found = read_curves(path, config.seeds, config.steps)
+    if not found:
         raise NoEvaluationError(
             f"{path} holds no evaluation of all its seeds yet: let it train on (dgmarl train "
             f"--resume {path})."
         )
-    notes = []
-    if len(complete) <= last:
-        missing = [seed for seed in seeds if (seed, len(complete)) not in by_place]
-        named = ", ".join(map(str, missing))
-        notes.append(
-            f"Evaluations from {len(complete)} to {last} are left out: {len(complete)} lacks the "
-            f"seeds {named}."
-        )
-    names = set.intersection(*(set(row) for rows in complete for row in rows))
+    names = set.intersection(*(set(row) for rows in found for row in rows))
     return {
-        name: np.array([[row[name] for row in rows] for rows in complete]).T
-        for name in sorted(names)
-    }, notes
-
-
-def _numbers(rows: list[Any], path: Path) -> list[dict[str, float]]:
-    """The finite numbers of every line of metrics.jsonl, `ROW_FIELDS` among them."""
-    found = []
-    for row in rows:
-        kept = {
-            name: float(value)
-            for name, value in (row.items() if isinstance(row, dict) else ())
-            if isinstance(value, int | float) and abs(value) < 1e30
-        }
-        if not kept.keys() >= set(ROW_FIELDS):
-            raise UsageError(
-                f"{path / 'metrics.jsonl'} is damaged: a line lacks one of "
-                f"{', '.join(ROW_FIELDS)}, or it is no number."
-            )
-        found.append(kept)
-    return found
-
-
-def _timing(folder: Path) -> dict[str, Any]:
-    try:
-        return _scalars(read_timing(folder))
-    except (OSError, ValueError, RecursionError):  # damaged; the curves do not need it
-        return {}
-
-
-def _scalars(values: Any) -> dict[str, Any]:
-    """Numbers and texts of a mapping; nothing of anything else."""
-    found = values.items() if isinstance(values, dict) else ()
-    return {str(name): value for name, value in found if isinstance(value, str | int | float)}
-
-
-def _listed(values: Any) -> list[Any]:
-    return values if isinstance(values, list) else []
+        name: np.array([[row[name] for row in rows] for rows in found]).T for name in sorted(names)
+    }
 
 
 def _episode_returns(folder: Path, n_evaluations: int) -> np.ndarray | None:
     """returns[seed, evaluation, episode] where the file is as long as the curves."""
-    try:
-        returns = read_returns(folder).returns
-    except UsageError:
+    if not (folder / RETURNS).exists():
         return None
-    return returns if returns.ndim == 3 and returns.shape[1] == n_evaluations else None
+    returns = read_returns(folder).returns
+    return returns if returns.shape[1] == n_evaluations else None
 
 
 def place(result: Result) -> tuple:

@@ -1,19 +1,19 @@
 """Checkpoints: one pytree each, whole or not at all, verified before use, never executed.
 
-Orbax writes the arrays; a list of checksums goes beside them before the folder gets its final name.
-So a crash leaves either the folder or a `.writing` remnant that is ignored, and a damaged folder is
-noticed and passed over for the one before."""
+Orbax writes the arrays; beside them go what the checkpoint belongs to (`about.json`), a copy of
+what was measured so far, and a list of checksums before the folder gets its final name. So a crash
+leaves either the folder or a `.writing` remnant that is ignored, and a folder that is damaged or in
+the wrong place is noticed and passed over for the one before."""
 
 import errno
 import hashlib
-import json
 import logging
 import os
 import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,59 +21,108 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgmarl.errors import UsageError
-from dgmarl.files import unwritable, write_atomic
+from dgmarl.errors import RunError, UsageError
+from dgmarl.files import from_json, read_bytes, to_json, unwritable, write_atomic
 
 KEPT = 2
 """How many of the latest checkpoints stay: one to go on from, one to fall back to."""
-CHECKSUMS = "checksums.json"
+ABOUT, CHECKSUMS = "about.json", "checksums.json"
+ATTEMPTS = 3
+"""Orbax times itself with the clock of the system: where that is set forward, it gives up."""
 _OVERHEAD = 2**16
 """Bytes, roughly, that a checkpoint needs beside its arrays."""
 
 
-def save_checkpoint(folder: Path, index: int, state: Any, keep_every: int = 0) -> Path:
+def save_checkpoint(
+    folder: Path,
+    index: int,
+    state: Any,
+    keep_every: int = 0,
+    run: str = "",
+    history: Mapping[str, bytes] | None = None,
+) -> Path:
     """Write `state` as checkpoint number `index`; older ones go, except the last two and every
-    `keep_every`-th."""
-    import orbax.checkpoint as ocp
-
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    `keep_every`-th. run: the id of the run. history: files that are kept beside the state."""
     final, writing = folder / f"{index:08d}", folder / f"{index:08d}.writing"
     leaves = _named_leaves(state)
+    about = {"run": run, "index": index, "step": _steps(leaves)}
+    files = {**(history or {}), ABOUT: to_json(about)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _refuse_full_disk(folder, sum(array.nbytes for array in leaves.values()))
         for old in (final, *folder.glob("*.writing")):
             shutil.rmtree(old, ignore_errors=True)
-        with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(writing.absolute() / "state", leaves)
-        write_atomic(writing / CHECKSUMS, json.dumps(_checksums(writing), indent=1))
+        _write_arrays(writing / "state", leaves)
+        for name, content in files.items():
+            write_atomic(writing / name, content)
+        write_atomic(writing / CHECKSUMS, to_json(_checksums(writing), indent=1))
         os.replace(writing, final)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RunError) as error:
         shutil.rmtree(writing, ignore_errors=True)
+        if isinstance(error, UsageError | RunError):
+            raise
+        if isinstance(error, OSError) and error.strerror:
+            raise unwritable(final, error) from None
         # Orbax reports what its storage layer met as a ValueError.
-        error = (
-            error
-            if isinstance(error, OSError)
-            else OSError(errno.EIO, " ".join(str(error).split())[:200])
-        )
-        raise unwritable(final, error) from None
+        reason = " ".join(str(error).split())[:200]
+        raise unwritable(final, OSError(errno.EIO, reason)) from None
     for number in indices(folder)[:-KEPT]:
         if not keep_every or number % keep_every:
             shutil.rmtree(folder / f"{number:08d}", ignore_errors=True)
     return final
 
 
-def load_latest(folder: Path, template: Any) -> tuple[int, Any]:
+def load_latest(folder: Path, template: Any, run: str = "") -> tuple[int, Any]:
     """Number and state of the newest checkpoint that is whole. `template` gives structure, shapes
-    and dtypes."""
+    and dtypes, `run` the id of the run, where it is known."""
+    problem = "there is none"
     for index in reversed(indices(folder)):
         path = folder / f"{index:08d}"
-        if _intact(path):
-            return index, _restore(path, template)
-        warnings.warn(
-            f"The checkpoint {path} is damaged; going on from the one before it.", stacklevel=2
-        )
-    raise UsageError(f"{folder} holds no whole checkpoint: start the run again in a new folder.")
+        try:
+            return index, _restore(path, _checked_about(path, index, run), template)
+        except _DamagedError as error:
+            problem = f"{path.name} {error}"
+            warnings.warn(
+                f"The checkpoint {path} {error}; going on from the one before it.", stacklevel=2
+            )
+    raise UsageError(
+        f"{folder} holds no whole checkpoint ({problem}): start the run again in a new folder."
+    )
+
+
+class _DamagedError(Exception):
+    """A checkpoint that cannot be used, and why."""
+
+
+def _checked_about(path: Path, index: int, run: str) -> dict[str, Any]:
+    """What a checkpoint says of itself, once its checksums fit; nothing for an older one."""
+    try:
+        if from_json(read_bytes(path / CHECKSUMS)) != _checksums(path):
+            raise ValueError("checksums differ")
+        about = from_json(read_bytes(path / ABOUT)) if (path / ABOUT).exists() else {}
+    except (OSError, ValueError) as error:
+        raise _DamagedError("is damaged") from error
+    if not isinstance(about, dict):
+        raise _DamagedError("is damaged")
+    if about.get("run", run) != run and run:
+        raise _DamagedError("belongs to another run")
+    if about.get("index", index) != index:
+        raise _DamagedError(f"is a copy of number {about['index']}")
+    return about
+
+
+def _write_arrays(path: Path, leaves: dict[str, np.ndarray]) -> None:
+    import orbax.checkpoint as ocp
+
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with ocp.StandardCheckpointer() as checkpointer:
+                checkpointer.save(path.absolute(), leaves, force=True)
+            return
+        except TimeoutError:
+            if attempt == ATTEMPTS:
+                raise
 
 
 def indices(folder: Path) -> list[int]:
@@ -85,23 +134,20 @@ def indices(folder: Path) -> list[int]:
     )
 
 
-def _restore(path: Path, template: Any) -> Any:
-    import orbax.checkpoint as ocp
-
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
-    with warnings.catch_warnings(), ocp.StandardCheckpointer() as checkpointer:
-        warnings.simplefilter("ignore")
-        stored: dict[str, Any] = checkpointer.restore(path.absolute() / "state")
-    wanted = {name: _raw_shape(leaf) for name, leaf in _paths(template) if not _empty(leaf)}
+def _restore(path: Path, about: dict[str, Any], template: Any) -> Any:
+    stored = _read_arrays(path / "state")
+    wanted = {name: _raw_form(leaf) for name, leaf in _paths(template) if not _empty(leaf)}
     if stored.keys() != wanted.keys():
         stored = _from_format_1(stored, wanted.keys())
-    found = {name: np.shape(array) for name, array in stored.items()}
+    found = {name: (array.shape, array.dtype) for name, array in stored.items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UsageError(
                 f"The checkpoint {path} belongs to another configuration ({name} does not fit): "
                 "resume its own run."
             )
+    if about.get("step", _steps(stored)) != _steps(stored):
+        raise _DamagedError("has another state than its own")
     leaves = [
         _to_leaf(stored[name], leaf) if name in stored else jnp.zeros(leaf.shape, leaf.dtype)
         for name, leaf in _paths(template)
@@ -109,7 +155,20 @@ def _restore(path: Path, template: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
-def _from_format_1(stored: dict[str, Any], wanted: Collection[str]) -> dict[str, Any]:
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    import orbax.checkpoint as ocp
+
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), ocp.StandardCheckpointer() as checkpointer:
+            warnings.simplefilter("ignore")
+            stored = checkpointer.restore(path.absolute())
+        return {str(name): np.asarray(array) for name, array in stored.items()}
+    except Exception as error:  # whatever Orbax and its storage meet in files that are not theirs
+        raise _DamagedError("cannot be read") from error
+
+
+def _from_format_1(stored: dict[str, np.ndarray], wanted: Collection[str]) -> dict[str, np.ndarray]:
     """Leaves of a checkpoint of format 1 under their present names, where they are still wanted."""
     renamed = {}
     for name, array in stored.items():
@@ -174,8 +233,14 @@ def _raw(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _raw_shape(leaf: Any) -> tuple[int, ...]:
-    return jax.eval_shape(jax.random.key_data, leaf).shape if _is_key(leaf) else leaf.shape
+def _raw_form(leaf: Any) -> tuple[tuple[int, ...], np.dtype]:
+    raw = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    return raw.shape, np.dtype(raw.dtype)
+
+
+def _steps(leaves: Mapping[str, np.ndarray]) -> list[int]:
+    """Environment steps of each seed; nothing in a state without them."""
+    return np.ravel(leaves["step"]).tolist() if "step" in leaves else []
 
 
 def _to_leaf(array: Any, leaf: Any) -> jax.Array:
@@ -199,11 +264,3 @@ def _checksums(folder: Path) -> dict[str, str]:
 
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
     return {path.relative_to(folder).as_posix(): digest(path) for path in files}
-
-
-def _intact(folder: Path) -> bool:
-    try:
-        expected = json.loads((folder / CHECKSUMS).read_text())
-    except (OSError, ValueError):
-        return False
-    return expected == _checksums(folder)

@@ -2,20 +2,26 @@
 checkpoints.
 
 config.yaml      the resolved configuration, with a format version
+run.json         the run's id, which its checkpoints carry too
 metrics.jsonl    one line per seed and evaluation; nothing is averaged away
 returns.npz      returns[seed, evaluation, episode] and steps[seed, evaluation]
 timing.json      compile seconds, steps per second, memory, host and code
 replay.npz       a few episodes of the final policy, see `replays.py`
-checkpoints/     see `checkpoints.py`
+checkpoints/     see `checkpoints.py`; each keeps a copy of metrics.jsonl and returns.npz, from
+                 which resuming restores both
 """
 
 import contextlib
 import hashlib
 import io
-import json
 import os
 import platform
+import shutil
+import stat
+import uuid
+import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +34,10 @@ from dgmarl.config.schema import FORMAT_VERSION, TrainConfig
 from dgmarl.config.yaml import build, read_yaml, write_yaml
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
-from dgmarl.files import append_line, unwritable, write_atomic
+from dgmarl.files import append_line, from_json, read_bytes, to_json, unwritable, write_atomic
 from dgmarl.runs import reading
 from dgmarl.runs.checkpoints import indices, save_checkpoint
+from dgmarl.runs.reading import METRICS, RETURNS, TIMING, History
 from dgmarl.trust import remember
 
 
@@ -51,7 +58,8 @@ class RunFolder:
                 f"{self.path} already holds a run: resume it (--resume {self.path}) or choose "
                 "another folder."
             )
-        save_checkpoint(self.checkpoints, 0, state)
+        write_atomic(self.path / "run.json", to_json({"id": uuid.uuid4().hex}) + "\n")
+        self.save(0, state)
         write_yaml(self.path / "config.yaml", config)
         remember(env=config.env, graph=config.graph)
 
@@ -85,6 +93,13 @@ class RunFolder:
             )
 
     @property
+    def run_id(self) -> str:
+        """What tells its checkpoints from those of other runs; empty if that is not known."""
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return str(from_json(read_bytes(self.path / "run.json", 1000))["id"])
+        return ""
+
+    @property
     def format(self) -> int:
         """The format that the folder was written in."""
         return int(read_yaml(self.path / "config.yaml").get("format", FORMAT_VERSION))
@@ -95,9 +110,12 @@ class RunFolder:
         after SIGKILL."""
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self.path / ".lock", timeout=0)
+        path = self.path / ".lock"
+        lock = FileLock(path, timeout=0)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(path) and not _is_own_file(path):
+                raise UsageError(f"{path} is not a file of its own, but a link: remove it.")
             lock.acquire()
         except Timeout:
             raise UsageError(
@@ -107,42 +125,91 @@ class RunFolder:
         except OSError as error:
             raise unwritable(self.path, error) from None
         try:
+            self._remove_remnants()
             yield
         finally:
             lock.release()
 
+    def _remove_remnants(self) -> None:
+        """What killed writers left: nobody else writes here now."""
+        for path in self.path.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
+        for path in self.checkpoints.glob("*.writing"):
+            shutil.rmtree(path, ignore_errors=True)
+
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         """One line per row."""
-        append_line(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        append_line(self.path / METRICS, _lines(rows))
 
-    def read_metrics(self) -> list[dict[str, Any]]:
+    def read_metrics(self) -> list[reading.Row]:
         """All whole lines; a last line that a crash cut short is left out."""
         return reading.read_metrics(self.path)
-
-    def rewind_metrics(self, n_evaluations: int) -> None:
-        """Forget evaluations after a checkpoint: they will be made again, with the same outcome."""
-        rows = [row for row in self.read_metrics() if row["evaluation"] < n_evaluations]
-        write_atomic(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
     def write_returns(self, steps: np.ndarray, returns: np.ndarray) -> None:
         """steps[seed, evaluation] and returns[seed, evaluation, episode], the whole file anew."""
         buffer = io.BytesIO()
         np.savez_compressed(buffer, steps=steps, returns=returns.astype(np.float32))
-        write_atomic(self.path / "returns.npz", buffer.getvalue())
+        write_atomic(self.path / RETURNS, buffer.getvalue())
 
     def read_returns(self) -> reading.Returns:
         """What `write_returns` wrote last."""
         return reading.read_returns(self.path)
 
+    def save(self, n_evaluations: int, state: Any, keep_every: int = 0) -> None:
+        """Write a checkpoint, with a copy of all that was measured before it."""
+        names = (METRICS, RETURNS) if n_evaluations else ()
+        history = {name: read_bytes(self.path / name) for name in names}
+        save_checkpoint(self.checkpoints, n_evaluations, state, keep_every, self.run_id, history)
+
+    def restore(self, n_evaluations: int, config: TrainConfig) -> History:
+        """What was measured before a checkpoint, from its copy. The files of the folder are written
+        anew without what came later: that will be made again, with the same outcome."""
+        self._set_aside(n_evaluations)
+        if not n_evaluations:
+            (self.path / RETURNS).unlink(missing_ok=True)
+            write_atomic(self.path / METRICS, "")
+            steps = np.zeros((config.seeds, 0), int)
+            return History([], reading.Returns(steps, np.zeros((*steps.shape, 0))))
+        seeds = range(config.seed, config.seed + config.seeds)
+        read = partial(reading.read_history, seeds=seeds, steps=config.steps, n=n_evaluations)
+        copy = self.checkpoints / f"{n_evaluations:08d}"
+        # Older checkpoints have no copy.
+        history = read(copy if (copy / METRICS).exists() else self.path)
+        try:
+            intact = read(self.path).same_as(history)
+        except UsageError:
+            intact = False
+        if not intact:
+            warnings.warn(
+                f"{METRICS} or {RETURNS} in {self.path} was damaged: both are restored from the "
+                f"checkpoint {copy.name}.",
+                stacklevel=2,
+            )
+        self.write_returns(*history.returns)
+        write_atomic(self.path / METRICS, _lines(history.rows))
+        return history
+
+    def _set_aside(self, n_evaluations: int) -> None:
+        """Rename checkpoints that were passed over for an older one: they may be another run's."""
+        for later in indices(self.checkpoints):
+            if later > n_evaluations:
+                path = self.checkpoints / f"{later:08d}"
+                shutil.rmtree(path.with_suffix(".unusable"), ignore_errors=True)
+                path.rename(path.with_suffix(".unusable"))
+
     def write_timing(self, timing: dict[str, Any]) -> None:
         """Seconds, speed and memory, with the host and the code they belong to."""
-        write_atomic(
-            self.path / "timing.json", json.dumps({**timing, **host_facts()}, indent=1) + "\n"
-        )
+        write_atomic(self.path / TIMING, to_json({**timing, **host_facts()}, indent=1) + "\n")
 
-    def read_timing(self) -> dict[str, Any]:
-        """What `write_timing` wrote last; empty if it never did."""
-        return reading.read_timing(self.path)
+
+def _is_own_file(path: Path) -> bool:
+    """Whether locking the file can change no other one."""
+    found = path.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+
+
+def _lines(rows: list[Any]) -> str:
+    return "".join(to_json(row) + "\n" for row in rows)
 
 
 def host_facts() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray
 from dgmarl.config.methods import find_method
 from dgmarl.config.schema import TrainConfig
 from dgmarl.envs.base import Environment
-from dgmarl.errors import UsageError
+from dgmarl.errors import UsageError, raised_by_callback
 from dgmarl.graphs.sources import as_graphs
 from dgmarl.rollout import Batch, Recording, record_episodes
 from dgmarl.runs.recorder import Recorder, TrainResult
@@ -88,7 +88,7 @@ def write_final_replays(
 ) -> None:
     """The same for several runs; `recorded` plays all of them, if that is wanted.
 
-    An environment that draws no proper pictures loses its replay, not its run."""
+    An environment that draws no proper pictures, or fails now, loses its replay, not its run."""
     without_folder = all(recorder.folder is None for recorder in recorders)
     if without_folder or any(result.interrupted for result in results):
         return
@@ -97,8 +97,9 @@ def write_final_replays(
             if recorder.folder is not None:
                 replay = replay_of(recorder.config, env, recording)
                 write_replay(recorder.folder.path / FILE_NAME, replay)
-    except UsageError as error:
-        warnings.warn(f"No replay was recorded: {error}", stacklevel=2)
+    except (UsageError, jax.errors.JaxRuntimeError) as error:
+        reason = raised_by_callback(error) or str(error).splitlines()[0]
+        warnings.warn(f"No replay was recorded: {reason}", stacklevel=2)
 
 
 def credit_note(config: TrainConfig, env: Environment) -> str:

@@ -1,29 +1,29 @@
-"""Reads the files of a run folder as plain values. Imports neither JAX nor an environment, so that
-reports can use it on folders of unknown origin."""
+"""Reads the files of a run folder as plain values, and refuses what is damaged. Imports neither JAX
+nor an environment, so that reports can use it on folders of unknown origin.
 
-import contextlib
-import json
+metrics.jsonl and returns.npz hold the same steps and mean returns, and every checkpoint keeps a
+copy of both: a file that contradicts the others is named."""
+
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from dgmarl.errors import UsageError
+from dgmarl.files import DAMAGE, MOST_BYTES, from_json, is_count, is_number, read_bytes
 
-ROW_FIELDS = (
-    "seed",
-    "evaluation",
-    "iteration",
-    "step",
-    "wall_s",
-    "return_mean",
-    "return_std",
-    "length_mean",
-)
+METRICS, RETURNS, TIMING = "metrics.jsonl", "returns.npz", "timing.json"
+COUNTERS = ("seed", "evaluation", "iteration", "step")
+ROW_FIELDS = (*COUNTERS, "wall_s", "return_mean", "return_std", "length_mean")
 """What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics
 follow."""
+Row = dict[str, int | float]
+"""A line of metrics.jsonl."""
 
 
 class Returns(NamedTuple):
@@ -33,33 +33,157 @@ class Returns(NamedTuple):
     returns: Float[np.ndarray, "S K E"]
 
 
-def read_metrics(folder: Path) -> list[Any]:
-    """All whole lines of metrics.jsonl; a last line that a crash cut short is left out."""
-    path = folder / "metrics.jsonl"
-    rows = []
-    for line in (
-        path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-    ):
-        with contextlib.suppress(ValueError, RecursionError):
-            rows.append(json.loads(line))
-    return rows
+class History(NamedTuple):
+    """What was measured up to some evaluation."""
+
+    evaluations: list[list[Row]]
+    """Of each evaluation a row per seed; a seed that was done repeats its last one."""
+    returns: Returns
+
+    @property
+    def rows(self) -> list[Row]:
+        """The lines of metrics.jsonl."""
+        pairs = enumerate(self.evaluations)
+        return [row for k, found in pairs for row in found if row["evaluation"] == k]
+
+    def same_as(self, other: "History") -> bool:
+        """Whether every number is the same."""
+        pairs = zip(self.returns, other.returns, strict=True)
+        return self.rows == other.rows and all(np.array_equal(*pair) for pair in pairs)
+
+
+def read_metrics(folder: Path) -> list[Row]:
+    """All lines of metrics.jsonl by evaluation and seed; a last line that a crash cut short is left
+    out."""
+    path = folder / METRICS
+    lines = read_bytes(path).split(b"\n") if path.exists() else []
+    rows: dict[tuple[int, int], Row] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            row = from_json(line)
+        except ValueError as error:
+            if number == len(lines):  # after the last end of a line: cut short, or nothing
+                break
+            raise _damaged(path, f"line {number} is no JSON: {error}") from None
+        if problem := _row_problem(row):
+            raise _damaged(path, f"line {number} {problem}")
+        if (place := (row["evaluation"], row["seed"])) in rows:
+            raise _damaged(path, f"line {number} repeats evaluation and seed of an earlier one")
+        rows[place] = row
+    found, steps = [rows[place] for place in sorted(rows)], {}
+    for row in found:
+        if row["step"] < steps.setdefault(row["seed"], 0):
+            raise _damaged(path, f"the steps of seed {row['seed']} decrease")
+        steps[row["seed"]] = row["step"]
+    return found
+
+
+def by_evaluation(
+    rows: list[Row], seeds: Sequence[int], steps: int, saved: Int[np.ndarray, "S K"] | None = None
+) -> list[list[Row]]:
+    """Of each evaluation the rows of all seeds, up to the first that lacks one. A seed repeats its
+    last row once it has had its `steps`, or where returns.npz `saved` the same steps again (as in
+    a run that was extended afterwards)."""
+    by_place = {(row["evaluation"], row["seed"]): row for row in rows}
+    complete: list[list[Row]] = []
+    n_saved = 0 if saved is None or len(saved) != len(seeds) else saved.shape[1]
+
+    def find(k: int, seed: int) -> Row | None:
+        n, last = len(complete), complete[-1][k] if complete else None
+        if (found := by_place.get((n, seed))) or last is None:
+            return found
+        again = n < n_saved and saved is not None and saved[k, n] == last["step"]
+        return last if again or last["step"] >= steps else None
+
+    while len(seeds) <= len(rows):
+        here = [find(k, seed) for k, seed in enumerate(seeds)]
+        found = [row for row in here if row is not None]
+        # No new row at all: every seed is done.
+        if len(found) < len(here) or not any(row["evaluation"] == len(complete) for row in found):
+            break
+        complete.append(found)
+    return complete
 
 
 def read_returns(folder: Path) -> Returns:
     """Evaluation returns per episode, and the steps at which they were measured."""
+    path = folder / RETURNS
     try:
-        with np.load(folder / "returns.npz", allow_pickle=False) as stored:
-            return Returns(stored["steps"], stored["returns"])
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-        raise UsageError(
-            f"{folder / 'returns.npz'} is missing or damaged: start the run again in a new folder."
-        ) from None
+        stored = read_arrays(path)
+        steps, returns = stored["steps"], stored["returns"]
+        _check_returns(steps, returns)
+    except UsageError:
+        raise
+    except DAMAGE as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise _damaged(path, reason) from None
+    return Returns(steps, returns)
 
 
 def read_timing(folder: Path) -> dict[str, Any]:
-    """Seconds, speed, memory and host of a run; empty if timing.json does not exist yet."""
-    path = folder / "timing.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    """Numbers and texts of timing.json; nothing if it is missing or damaged: a run does not need
+    them."""
+    with suppress(UsageError, ValueError):
+        return scalars(from_json(read_bytes(folder / TIMING)))
+    return {}
+
+
+def scalars(values: Any) -> dict[str, Any]:
+    """Numbers and texts of a mapping; nothing of anything else."""
+    found = values.items() if isinstance(values, dict) else ()
+    return {name: value for name, value in found if isinstance(value, str) or is_number(value)}
+
+
+def read_history(folder: Path, seeds: Sequence[int], steps: int, n: int | None = None) -> History:
+    """The first `n` evaluations in metrics.jsonl and returns.npz, by default all that the latter
+    holds; refused where the two differ."""
+    returns = read_returns(folder)
+    rows = read_metrics(folder)  # the writer appends to it first
+    n = int(returns.steps.shape[1]) if n is None else n
+    found = by_evaluation(rows, seeds, steps, returns.steps)[:n]
+    path = folder / METRICS
+    if len(found) < n:
+        raise _damaged(path, f"it holds {len(found)} whole evaluations, but {n} were saved")
+    steps_, returns_ = (part[:, :n] for part in returns)
+    for name, other in (("step", steps_), ("return_mean", returns_.mean(axis=-1))):
+        values = np.array([[row[name] for row in rows] for rows in found], float).T
+        if values.shape != other.shape or not np.allclose(values, other, rtol=1e-4, atol=1e-6):
+            raise _damaged(path, f"its {name} differs from that in {RETURNS}")
+    return History(found, Returns(steps_, returns_))
+
+
+def read_curves(folder: Path, seeds: Sequence[int], steps: int) -> list[list[Row]]:
+    """The whole evaluations of a run folder that may still be written; refused where they
+    contradict returns.npz or the newest checkpoint's copy."""
+    path = folder / METRICS
+    copies = sorted(folder.glob(f"checkpoints/*[0-9]/{METRICS}"))
+    kept = read_metrics(copies[-1].parent) if copies else []
+    saved = None
+    if (folder / RETURNS).exists():
+        saved = read_history(folder, seeds, steps).returns.steps
+    rows = read_metrics(folder)
+    by_place = {(row["evaluation"], row["seed"]): row for row in rows}
+    if any(by_place.get((row["evaluation"], row["seed"])) != row for row in kept):
+        raise _damaged(path, f"it differs from its copy in the checkpoint {copies[-1].parent.name}")
+    found = by_evaluation(rows, seeds, steps, saved)
+    for row in rows:
+        if row["seed"] not in seeds:
+            raise _damaged(path, f"it names the seed {row['seed']}, which this run has not")
+        if row["evaluation"] > len(found):
+            raise _damaged(path, f"evaluation {len(found)} lacks a seed")
+    return found
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file; no objects, and not larger than a file may be, compressed or
+    not. A damaged one raises one of `DAMAGE`."""
+    content = BytesIO(read_bytes(path))
+    with zipfile.ZipFile(content) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > MOST_BYTES:
+        raise ValueError(f"it would take {size / 1e6:.0f} MB")
+    with np.load(content, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def graph_tag(graph: str) -> str:
@@ -69,3 +193,33 @@ def graph_tag(graph: str) -> str:
     if name == "fixed" or not option:
         return name
     return option if "." in name or "/" in name else name + option
+
+
+def _row_problem(row: Any) -> str:
+    """What is wrong with a line of metrics.jsonl; empty if nothing is."""
+    if not isinstance(row, dict):
+        return f"is not a mapping of {', '.join(ROW_FIELDS)}"
+    for name in (*ROW_FIELDS, *row):
+        if name not in row:
+            return f"lacks {name}"
+        if not is_number(row[name]):
+            return f"has {name} = {str(row[name])[:40]!r}, which is no finite number"
+        if name in COUNTERS and not is_count(row[name]):
+            return f"has {name} = {row[name]!r}, which is no count"
+    return ""
+
+
+def _check_returns(steps: np.ndarray, returns: np.ndarray) -> None:
+    if steps.ndim != 2 or returns.ndim != 3 or steps.shape != returns.shape[:2] or not returns.size:
+        raise ValueError(f"steps are {steps.shape} and returns {returns.shape}")
+    if steps.dtype.kind != "i" or returns.dtype.kind != "f" or not np.isfinite(returns).all():
+        raise ValueError("steps must be whole and returns finite numbers")
+    if (steps < 0).any() or (np.diff(steps, axis=1) < 0).any():
+        raise ValueError("steps decrease")
+
+
+def _damaged(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"{path} is damaged ({reason}): resume the run, which restores it from its last "
+        "checkpoint, or start it again in a new folder."
+    )

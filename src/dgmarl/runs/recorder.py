@@ -15,10 +15,12 @@ from jaxtyping import Float, Int
 from dgmarl.config.methods import find_method
 from dgmarl.config.schema import TrainConfig
 from dgmarl.errors import RunError
+from dgmarl.files import LARGEST, is_number
 from dgmarl.graphs.metrics import uninformative
-from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
+from dgmarl.rollout import LARGEST_INPUT, UNUSABLE
+from dgmarl.runs.checkpoints import indices, load_latest
 from dgmarl.runs.folder import RunFolder, host_facts
-from dgmarl.runs.reading import ROW_FIELDS
+from dgmarl.runs.reading import ROW_FIELDS, Row, read_timing
 from dgmarl.training import Advanced
 
 
@@ -108,31 +110,14 @@ class Recorder:
     def _restore(self, state: Any) -> Any:
         """Continue from the folder's newest whole checkpoint."""
         assert self.folder is not None
-        self._n_saved, state = load_latest(self.folder.checkpoints, state)
-        self.folder.rewind_metrics(self._n_saved)
-        if self._n_saved:
-            steps, returns = self.folder.read_returns()
-            self.steps, self.returns = (
-                list(steps.T[: self._n_saved]),
-                list(returns.swapaxes(0, 1)[: self._n_saved]),
-            )
-            self.metrics = self._read_metrics()
-        self.timing["train_s"] = self.folder.read_timing().get("train_s", 0.0)
+        self._n_saved, state = load_latest(self.folder.checkpoints, state, self.folder.run_id)
+        history = self.folder.restore(self._n_saved, self.config)
+        self.steps = list(history.returns.steps.T)
+        self.returns = list(history.returns.returns.swapaxes(0, 1))
+        self.metrics = [_metrics_of(found) for found in history.evaluations]
+        seconds = read_timing(self.folder.path).get("train_s", 0.0)
+        self.timing["train_s"] = max(seconds, 0.0) if is_number(seconds) else 0.0
         return state
-
-    def _read_metrics(self) -> list[dict[str, np.ndarray]]:
-        """The metrics of earlier evaluations, from their lines; seeds that were done repeat their
-        last ones."""
-        assert self.folder is not None
-        restored: list[dict[str, np.ndarray]] = []
-        for row in self.folder.read_metrics():
-            values = {name: value for name, value in row.items() if name not in ROW_FIELDS}
-            if row["evaluation"] == len(restored):
-                before, nothing = restored[-1] if restored else {}, np.zeros(self.config.seeds)
-                restored.append({name: before.get(name, nothing).copy() for name in values})
-            for name, value in values.items():
-                restored[-1][name][row["seed"] - self.config.seed] = value
-        return restored
 
     def compiled(self, seconds: float) -> None:
         """Compilation is over, the clock of training starts."""
@@ -150,6 +135,8 @@ class Recorder:
         """Keep, write and show one evaluation of all seeds."""
         state, metrics, evaluation = advanced
         step = np.asarray(state.step)  # waits for the device
+        self._refuse_unusable(metrics)
+        metrics = {name: value for name, value in metrics.items() if name not in UNUSABLE}
         now = time.perf_counter()
         before = self.steps[-1] if self.steps else np.zeros_like(step)
         running = before < self.config.steps
@@ -161,9 +148,12 @@ class Recorder:
         # A run that an older version began has not measured everything from the start.
         earlier = {**metrics, **(self.metrics[-1] if self.metrics else {})}
         values = {name: np.where(running, value, earlier[name]) for name, value in metrics.items()}
-        self._refuse_nan(
-            {**values, "the evaluation's return": returns.mean(axis=1)}, running, before, step
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            evaluated = {
+                "the evaluation's return": returns.mean(axis=1),
+                "the spread of the evaluation's returns": returns.std(axis=1),
+            }
+        self._refuse_nan({**values, **evaluated}, running, before, step)
         self.steps.append(step)
         self.returns.append(returns)
         self.metrics.append(values)
@@ -190,7 +180,7 @@ class Recorder:
         steps, returns = np.stack(self.steps, axis=1), np.stack(self.returns, axis=1)
         self.folder.write_returns(steps, returns)
         self.folder.write_timing({**self.timing, "steps_per_s": self.speed})
-        save_checkpoint(self.folder.checkpoints, len(self.steps), state, self.keep_every)
+        self.folder.save(len(self.steps), state, self.keep_every)
         self._n_saved, self._saved = len(self.steps), time.perf_counter()
 
     @property
@@ -251,6 +241,25 @@ class Recorder:
             self._warned = True
             warnings.warn(sentence, stacklevel=2)
 
+    def failure(self, what: str) -> RunError:
+        """The error for an environment that cannot be trained on as it is. what: it did."""
+        env, step = self.config.env, int(self.steps[-1].min()) if self.steps else 0
+        mend = "correct it"
+        if ":" in env:  # checking also trusts the changed file
+            mend += f", check it with `dgmarl check-env {env}`"
+        if self.folder:
+            mend += f" and go on with `dgmarl train --resume {self.folder.path}`"
+        return RunError(
+            f"The environment {env} {what} after step {step:,}; {self._last_checkpoint()}: {mend}."
+        )
+
+    def _refuse_unusable(self, metrics: dict[str, Any]) -> None:
+        """Before anything is written: a replay buffer may already hold what is in `metrics`."""
+        for name in UNUSABLE:
+            if np.any(np.asarray(metrics.get(name, 0)) > 0):
+                what = f"gave a NaN, infinite or too large number (over {LARGEST_INPUT:g}) as"
+                raise self.failure(f"{what} {name.partition(' ')[2]}")
+
     def _refuse_nan(
         self,
         metrics: dict[str, np.ndarray],
@@ -259,22 +268,29 @@ class Recorder:
         step: np.ndarray,
     ) -> None:
         for name, value in metrics.items():
-            bad = np.flatnonzero(running & ~np.isfinite(value))
+            bad = np.flatnonzero(running & ~(np.abs(value) < LARGEST))
             if len(bad):
                 k = int(bad[0])
-                saved = indices(self.folder.checkpoints) if self.folder else []
-                good = (
-                    f"the last good checkpoint is number {saved[-1]}"
-                    if saved
-                    else "no checkpoint was written before"
-                )
                 raise RunError(
                     f"{name} of seed {self.config.seed + k} became {value[k]} between step "
-                    f"{before[k]} and {step[k]}; {good}. Try a smaller learner.learning_rate, or "
-                    "check the rewards."
+                    f"{before[k]} and {step[k]}; {self._last_checkpoint()}. Try a smaller "
+                    "learner.learning_rate, or check the rewards."
                 )
+
+    def _last_checkpoint(self) -> str:
+        saved = indices(self.folder.checkpoints) if self.folder else []
+        if not saved:
+            return "no checkpoint was written before"
+        return f"the last good checkpoint is number {saved[-1]}"
 
     def _interrupt(self, signal_number: int, frame: object) -> None:
         if self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
+
+
+def _metrics_of(rows: list[Row]) -> dict[str, np.ndarray]:
+    """The metrics of an evaluation that all seeds have, from their lines."""
+    names = [name for name in rows[0] if all(name in row for row in rows)]
+    own = [name for name in names if name not in ROW_FIELDS]
+    return {name: np.array([row[name] for row in rows], float) for name in own}

@@ -7,9 +7,6 @@ stored as UTF-8 bytes, and nothing in it is ever unpickled or executed.
 Reading needs NumPy alone. JAX is imported only to make a replay."""
 
 import io
-import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dgmarl.errors import UsageError
-from dgmarl.files import write_atomic
+from dgmarl.files import DAMAGE, from_json, to_json, write_atomic
 from dgmarl.runs.pictures import draw_state, svg_problem
+from dgmarl.runs.reading import read_arrays
 
 FILE_NAME = "replay.npz"
 FORMAT = 1
@@ -29,19 +27,12 @@ UNLIMITED = 2**62
 """For `make_replay` where every episode is wanted."""
 MOST_PAIRS = 1_000_000
 """Steps times pairs of agents for which graphs are kept."""
-MOST_READ = 100_000_000
-"""Bytes that a file may take in memory."""
 LAGS_AT_ONCE = 14
 """Meeting lags whose weights one call computes; its shape does not depend on how many occur."""
 NEVER = -1
 """In `Episode.lags` and `Episode.through`: no path leads there before the end."""
 ARRAYS = ("frames", "frame_ends", "rewards")
 GRAPH_ARRAYS = ("graph", "lags", "through")
-DAMAGE = (
-    *(OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, IndexError, RecursionError),
-    *(zipfile.BadZipFile, zlib.error, NotImplementedError, AttributeError, OverflowError),
-)
-"""What reading a damaged archive may raise."""
 
 
 class Episode(NamedTuple):
@@ -272,7 +263,7 @@ def write_replay(path: Path | str, replay: Replay) -> Path:
             for one in replay.episodes
         ],
     }
-    arrays: dict[str, Any] = {"about": _bytes(json.dumps(about))}
+    arrays: dict[str, Any] = {"about": _bytes(to_json(about))}
     for k, episode in enumerate(replay.episodes):
         texts = [frame.encode() for frame in episode.frames]
         arrays[f"frames_{k}"] = np.frombuffer(b"".join(texts), np.uint8)
@@ -296,12 +287,7 @@ def read_replay(path: Path | str) -> Replay:
             f"watch {path.parent}`."
         )
     try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        if size > MOST_READ:
-            raise ValueError(f"it would take {size / 1e6:.0f} MB")
-        with np.load(path, allow_pickle=False) as stored:
-            return _checked({name: stored[name] for name in stored.files})
+        return _checked(read_arrays(path))
     except DAMAGE as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged ({error})"
         raise UsageError(
@@ -311,7 +297,7 @@ def read_replay(path: Path | str) -> Replay:
 
 
 def _checked(arrays: dict[str, np.ndarray]) -> Replay:
-    about = json.loads(_text(arrays["about"]))
+    about = from_json(_text(arrays["about"]))
     if about["format"] != FORMAT:
         raise ValueError(f"it has the format {about['format']}, this dgmarl reads {FORMAT}")
     n_agents = _require(about["n_agents"], int)

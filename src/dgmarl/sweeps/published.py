@@ -1,6 +1,5 @@
 """The published form of a finished run: one JSON file with the curves of every seed."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from dgmarl.config.methods import find_method
 from dgmarl.config.yaml import plain
-from dgmarl.files import write_atomic
+from dgmarl.files import to_json, write_atomic
 from dgmarl.runs.folder import code_version
 from dgmarl.runs.recorder import TrainResult
 
@@ -54,7 +53,7 @@ def published(result: TrainResult) -> dict[str, Any]:
 
 def publish(result: TrainResult, path: Path) -> Path:
     """Write the published form atomically."""
-    return write_atomic(path, json.dumps(published(result)) + "\n")
+    return write_atomic(path, to_json(published(result)) + "\n")
 
 
 def _rounded(values: np.ndarray, digits: int = 5) -> list[list[float]]:

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 from dgmarl import training
 from dgmarl.config.methods import find_method
 from dgmarl.config.presets import Preset
-from dgmarl.config.resolve import resolve
+from dgmarl.config.ranges import check_number
+from dgmarl.config.resolve import extend, resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.device import require_determinism
 from dgmarl.envs.base import Environment, Observation
@@ -82,15 +83,18 @@ def resume(
     out: Path | str,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     *,
+    steps: int | None = None,
     trust: bool = False,
     **recording: Any,
 ) -> TrainResult:
     """Continue a run to the identical result; a finished one is returned as it is.
 
-    trust: execute the environment and graph source that the folder names, even if they were never
+    steps: train on to this many, which the run's configuration says from then on. Nothing depends
+      on the total: the evaluation at the old end is one more than a longer run would have had.
+      trust: execute the environment and graph source that the folder names, even if they were never
       trained or checked here."""
     folder = RunFolder(out)
-    config = folder.config()
+    config = extend(folder.config(), steps)
     require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
     if config.deterministic:
         require_determinism()
@@ -256,6 +260,8 @@ def evaluate(
     trust: bool = False,
 ) -> Float[np.ndarray, "S E"]:
     """Team returns of fresh episodes for every seed of a run. trust: see `load`."""
+    check_number("episodes", n_episodes, "n_episodes")
+    check_number("seed", seed)
     run = load(out, which=which, trust=trust)
     keys = jax.random.split(jax.random.key(seed), run.config.seeds)
     play = jax.jit(jax.vmap(lambda params, key: run.trainer.evaluate(params, key, n_episodes)))

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from dgmarl.errors import UsageError
-from dgmarl.files import refuse_unwritable
+from dgmarl.cli.common import OutputFolder
 
 
 @dataclass(frozen=True)
@@ -12,7 +11,7 @@ class Demo:
     """Train local, global and dependence-graph credit on two small tasks and write a page with
     curves and a replay."""
 
-    out: Path = Path("demo")
+    out: OutputFolder = Path("demo")
     """The folder for index.html."""
     seeds: int = 3
     """Seeds per kind of credit."""
@@ -21,11 +20,6 @@ class Demo:
 
     def run(self) -> int:
         """Train with a progress bar per run, write the page, say where it is."""
-        if self.seeds < 1 or self.scale <= 0:
-            raise UsageError(
-                f"--seeds is {self.seeds} and --scale {self.scale:g}, but both must be above 0."
-            )
-        refuse_unwritable(self.out / "index.html")
         from rich.console import Console
         from rich.progress import Progress
 

@@ -67,6 +67,18 @@ def merge_file(
     return resolve(env, method, {**from_file, **overrides}, preset, **values)
 
 
+def extend(config: TrainConfig, steps: int | None) -> TrainConfig:
+    """The configuration of a run that is trained on to `steps`; None: as it is."""
+    if steps is None:
+        return config
+    longer = override(config, {"steps": steps})
+    if longer.steps < config.steps:
+        raise UsageError(
+            f"steps is {longer.steps:,}, but the run has {config.steps:,} already: give more."
+        )
+    return longer
+
+
 def absolute_name(text: str) -> str:
     """`file.py:name`, `fixed:file` or `smaclite/file.yaml` with an absolute path, so that a run
     resumes from any folder; other texts as they are."""

@@ -15,6 +15,7 @@ import io
 import json
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,11 @@ class RunFolder:
         save_checkpoint(self.checkpoints, 0, state)
         write_yaml(self.path / "config.yaml", config)
         remember(env=config.env, graph=config.graph)
+
+    def discard(self) -> None:
+        """Remove a run that has only been begun."""
+        (self.path / "config.yaml").unlink(missing_ok=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def config(self) -> TrainConfig:
         """The configuration that the run was started with."""

@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 
 from dgmarl.config.methods import find_method
 from dgmarl.config.schema import TrainConfig
-from dgmarl.errors import RunError
+from dgmarl.config.yaml import write_yaml
+from dgmarl.errors import RunError, out_of_memory
 from dgmarl.graphs.metrics import uninformative
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
 from dgmarl.runs.folder import RunFolder, host_facts
@@ -85,7 +86,10 @@ class Recorder:
             self._context.callback(signal.signal, signal.SIGINT, before)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        # What never fitted into memory has nothing to be resumed from.
+        if self.folder and self.is_new() and not self.resume and out_of_memory(error):
+            self.folder.discard()
         self._context.close()
 
     @property
@@ -109,6 +113,8 @@ class Recorder:
         """Continue from the folder's newest whole checkpoint."""
         assert self.folder is not None
         self._n_saved, state = load_latest(self.folder.checkpoints, state)
+        if self.config.steps > self.folder.config().steps:
+            write_yaml(self.folder.path / "config.yaml", self.config)
         self.folder.rewind_metrics(self._n_saved)
         if self._n_saved:
             steps, returns = self.folder.read_returns()

@@ -137,9 +137,9 @@ def test_ctrl_c_while_compiling_still_leaves_a_run_that_can_go_on(trained, tmp_p
     process.send_signal(signal.SIGINT)
     said, errors = process.communicate()
     assert process.returncode == 130, errors
-    assert f"dgmarl train --resume {out}" in said
-    assert errors == ""
-    assert 0 < len(numbers(out)) < len(numbers(trained))
+    assert f"dgmarl train --resume {out}" in said + errors
+    assert "Traceback" not in errors
+    assert len(numbers(out)) < len(numbers(trained))
     assert run(capsys, "train", "--resume", out, "--quiet")[0] == 0
     assert numbers(out) == numbers(trained)
 
@@ -197,17 +197,17 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
     [
         ([], ["needs an environment"]),
         (["gift"], ["'gift'", "dgmarl envs"]),
-        ([GIFT, "--seeds", "0"], ["seeds is 0", "at least 1"]),
-        ([GIFT, "--steps", "0"], ["steps is 0", "at least 1"]),
+        ([GIFT, "--seeds", "0"], ["seeds is 0", "from 1 to"]),
+        ([GIFT, "--steps", "0"], ["steps is 0", "from 1 to"]),
         ([GIFT, "--steps", "49"], ["steps is 49", "one iteration alone can take 50"]),
-        ([GIFT, "--steps", "1e12"], ["steps is 1000000000000", "2,000,000,000"]),
+        ([GIFT, "--steps", "1e12"], ["steps is 1,000,000,000,000", "2,000,000,000"]),
         ([GIFT, "--seed", "-1"], ["seed is -1", "from 0"]),
         (
             [GIFT, "--method", "mappo-dg", "--set", "learner.critic=agent"],
             ["mappo-dg", "learner.critic is 'agent'"],
         ),
         ([GIFT, "--keep-every", "-1"], ["--keep-every is -1"]),
-        (["--resume", "somewhere", "--steps", "1e5"], ["--resume", "no other option"]),
+        (["--resume", "somewhere", "--seeds", "2"], ["--resume", "no other option"]),
         ([GIFT, "--method", "ipo-dg"], ["'ipo-dg'", "did you mean ippo-dg"]),
         ([GIFT, "--method", "coma"], ["'coma'", "allowed are ippo-local"]),
         (
@@ -238,7 +238,7 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
             [GIFT, "--method", "vdn", "--set", "learner.evaluation_epsilon=2"],
             ["evaluation_epsilon is 2", "from 0 to 1"],
         ),
-        ([GIFT, "--graph", "orackle"], ["'orackle'", "oracle"]),
+        ([GIFT, "--graph", "orackle"], ["'orackle'", "did you mean oracle?"]),
         ([GIFT, "--graph", "random:2"], ["random:2", "from 0 to 1"]),
         ([GIFT, "--graph", "fixed:none.txt"], ["none.txt", "cannot be read"]),
         ([NO_ORACLE], ["gift", "no oracle graph"]),
@@ -247,7 +247,7 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
             ["credit.cross_weight is not a field"],
         ),
         ([GIFT, "--set", "learner.hiden=3"], ["learner.hiden", "did you mean hidden"]),
-        ([GIFT, "--set", "learner.hidden=0"], ["learner.hidden is 0", "at least 1"]),
+        ([GIFT, "--set", "learner.hidden=0"], ["learner.hidden is 0", "from 1 to"]),
         ([GIFT, "--set", "learner.gamma=1.5"], ["learner.gamma is 1.5", "from 0 to 1"]),
         ([GIFT, "--set", "learner.critic=gru"], ["learner.critic", "'gru'", "central"]),
         ([GIFT, "--set", "learner.minibatches=3"], ["n_envs is 10", "multiple"]),
@@ -256,7 +256,7 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
             ["--graph is learned", "iql uses no graph", "ippo-dg"],
         ),
         ([GIFT, "--rollout-length", "-5"], ["rollout_length is -5", "whole episodes"]),
-        ([GIFT, "--set", "evaluation.episodes=0"], ["evaluation.episodes", "at least 1"]),
+        ([GIFT, "--set", "evaluation.episodes=0"], ["evaluation.episodes", "from 1 to"]),
         ([GIFT, "--set", "env_options.size=3"], ["size"]),
         ([GIFT, "--set", "format=1"], ["format is 1"]),
         ([GIFT, "--init-from", "nowhere"], ["nowhere", "not a run folder"]),

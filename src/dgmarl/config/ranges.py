@@ -49,6 +49,7 @@ RANGES = {
     "batched": Range(1, 10_000),
     "scale": Range(0.01, 100),
     "keep_every": SEED._replace(about=" (0: keep the latest two)"),
+    "interventional": Range(1, 1_000, about=" steps ahead"),
     # Fields of a configuration.
     "n_envs": MANY,
     "rollout_length": Range(0, 1_000_000, about=" (0: whole episodes)"),

@@ -9,6 +9,7 @@ from dgmarl.config.presets import PRESETS, Preset
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, dotted, nested, override, plain
 from dgmarl.errors import UsageError
+from dgmarl.trust import GRAPH_KINDS, is_code, unknown_graph
 
 SECTIONS = ("evaluation", "learner", "credit", "graph_model")
 EVALUATIONS = 10
@@ -27,9 +28,13 @@ def resolve(
     if preset not in PRESETS:
         raise UsageError(f"preset is {preset!r}, but must be tuned, paper or fast.")
     entry = find_method(method)
+    graph = str(values.get("graph", TrainConfig.graph))
+    # A module that holds the environment may register further sources.
+    if graph.partition(":")[0] not in GRAPH_KINDS and not is_code(graph) and ":" not in env:
+        raise unknown_graph(graph)
     # Given fields of a section win over the preset, field by field.
     sections = {name: plain(values.pop(name)) for name in SECTIONS if name in values}
-    names = {"env": env, "graph": values.get("graph", "oracle")}
+    names = {"env": env, "graph": graph}
     given = {**dotted(sections), **(overrides or {})}
     numbers = {**entry.implied(), **entry.preset(env, preset)}
     numbers = {name: value for name, value in numbers.items() if name not in values}

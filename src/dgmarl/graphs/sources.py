@@ -26,7 +26,7 @@ from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import RECORDABLE, Batch
-from dgmarl.trust import GRAPH_KINDS
+from dgmarl.trust import GRAPH_KINDS, unknown_graph
 
 Graph = Bool[Array, "T B N N"] | Float[Array, "T B N N"]
 METHODS = ("init", "infer", "update")
@@ -136,22 +136,16 @@ class OracleSource(GivenSource):
 
 Factory = Callable[[str, TrainConfig, Environment, Varying], GraphSource]
 """From the text after the colon, the configuration, the environment and the varying numbers."""
-SOURCES: dict[str, tuple[Factory, str]] = {}
-"""By name: the factory, and how the argument is written."""
+SOURCES: dict[str, Factory] = {}
+"""By name; what may follow the name is in `trust.GRAPH_KINDS`."""
 
 
 def register_source(name: str, factory: Factory, argument: str = "") -> None:
     """Add a source under the name that `--graph` takes; `argument` shows what follows the name."""
     if name in SOURCES:
         raise UsageError(f"The graph source {name} exists already: choose another name.")
-    SOURCES[name] = (factory, argument)
-    GRAPH_KINDS.add(name)
-
-
-def source_names() -> str:
-    """All that `--graph` takes, for messages."""
-    names = [name + argument for name, (_, argument) in SOURCES.items()]
-    return f"{', '.join(names)} or file.py:Source"
+    SOURCES[name] = factory
+    GRAPH_KINDS.setdefault(name, argument)
 
 
 def make_source(
@@ -160,14 +154,14 @@ def make_source(
     """The source with this name on the command line."""
     name, colon, argument = text.partition(":")
     if name in SOURCES:
-        factory, allowed = SOURCES[name]
+        allowed = GRAPH_KINDS[name]
         empty = colon and not argument and not allowed.startswith(":")
         if empty or (argument and not allowed):
             raise UsageError(f"--graph is {text!r}, but must be written {name}{allowed}.")
-        return factory(argument, config, env, varying or Varying.of(config))
+        return SOURCES[name](argument, config, env, varying or Varying.of(config))
     if colon and name:
         return _custom_source(text)
-    raise UsageError(f"--graph is {text!r}, but must be {source_names()}.")
+    raise unknown_graph(text)
 
 
 def as_graphs(found: Graph | Graphs) -> Graphs:
@@ -206,19 +200,22 @@ def _refuse_incomplete(text: str, source: Any, members: tuple[str, ...]) -> None
 
 
 def fixed_source(path: str) -> FixedSource:
-    """A matrix from a text file of 0s and 1s, or from a .npy file (never a pickle)."""
+    """A matrix from a text file of 0s and 1s, separated by spaces or commas, or from a .npy file
+    (never a pickle). Self-loops are always on."""
     try:
         if path.endswith(".npy"):
             matrix = np.load(path, allow_pickle=False)
         else:
             # An open file: given a name, loadtxt would fetch URLs.
-            with open(path, encoding="utf-8") as file:
-                matrix = np.loadtxt(file, ndmin=2)
+            with open(path, encoding="utf-8-sig") as file:
+                matrix = np.loadtxt((line.replace(",", " ") for line in file), ndmin=2)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(
             f"The graph file {path} cannot be read ({reason}): give a .npy file or rows of 0 and 1."
         ) from None
+    if matrix.ndim == 2:
+        matrix = np.where(np.eye(*matrix.shape, dtype=bool), 1, matrix)
     return FixedSource(lambda n: matrix)
 
 
@@ -242,7 +239,8 @@ def _interventional(
             f"interventional:{argument} needs a number of steps, 1 or more, for example "
             "interventional:2, interventional:rewards or interventional:2:rewards."
         )
-    return InterventionalSource(int(horizons[0]) if horizons else 1, rewards=rewards, env=env)
+    horizon = int(horizons[0][:20]) if horizons else 1  # a text of digits has any length
+    return InterventionalSource(horizon, rewards=rewards, env=env)
 
 
 def _learned(argument: str, config: TrainConfig, env: Environment, varying: Varying) -> GraphSource:
@@ -259,8 +257,8 @@ def _not_a_probability(text: str) -> UsageError:
 
 register_source("learned", _learned)
 register_source("oracle", lambda *_: OracleSource())
-register_source("interventional", _interventional, "[:H][:rewards]")
+register_source("interventional", _interventional)
 register_source("self", lambda *_: FixedSource(lambda n: np.eye(n, dtype=bool)))
 register_source("complete", lambda *_: FixedSource(lambda n: np.ones((n, n), bool)))
-register_source("random", _random, ":P")
-register_source("fixed", lambda path, *_: fixed_source(path), ":FILE")
+register_source("random", _random)
+register_source("fixed", lambda path, *_: fixed_source(path))

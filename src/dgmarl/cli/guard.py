@@ -32,6 +32,7 @@ class Interrupts:
         self.advice: Callable[[], str] = lambda: AGAIN
         """What to do after a stop, as the end of a sentence."""
         self._pipe: tuple[int, int] | None = None
+        self._leaving = threading.Lock()
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
@@ -61,6 +62,7 @@ class Interrupts:
 
     def leave(self) -> NoReturn:
         """End the process without waiting for any thread."""
+        self._leaving.acquire()  # for good: only one thread gets further
         if sys.stderr.isatty():
             sys.stderr.write(SHOW_CURSOR)  # a progress display hides it
         _say(f"stopped; {self.advice()}")

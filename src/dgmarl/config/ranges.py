@@ -51,7 +51,7 @@ RANGES = {
     "keep_every": SEED._replace(about=" (0: keep the latest two)"),
     "interventional": Range(1, 1_000, about=" steps ahead"),
     # Fields of a configuration.
-    "n_envs": MANY,
+    "n_envs": Range(0, 1_000_000, about=" (0: chosen by the length of episodes)"),
     "rollout_length": Range(0, 1_000_000, about=" (0: whole episodes)"),
     "evaluation.interval": COUNT,
     "evaluation.episodes": EPISODES,

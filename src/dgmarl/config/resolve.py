@@ -1,6 +1,7 @@
 """From names, presets, files and flags to one resolved `TrainConfig`. Builds no environment."""
 
 from collections.abc import Mapping
+from math import lcm
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from dgmarl.trust import GRAPH_KINDS, is_code, unknown_graph
 SECTIONS = ("evaluation", "learner", "credit", "graph_model")
 EVALUATIONS = 10
 """A short run is evaluated at least this often, unless the interval is given."""
+UPDATE_STEPS = 500
+"""Environment steps of an update where n_envs is 0: as many as the paper's ten episodes of 50."""
+FEWEST_ENVS, FEWEST_UPDATES = 10, 10
+"""With n_envs = 0, a run has at least so many environments and, beyond them, updates."""
 
 
 def resolve(
@@ -70,6 +75,18 @@ def merge_file(
             void.append("credit.")
         from_file = {k: v for k, v in from_file.items() if not k.startswith(tuple(void))}
     return resolve(env, method, {**from_file, **overrides}, preset, **values)
+
+
+def with_n_envs(config: TrainConfig, horizon: int) -> TrainConfig:
+    """The configuration with a number of environments, where it leaves that to the horizon."""
+    if config.n_envs:
+        return config
+    length = config.rollout_length or horizon
+    most = config.steps // (FEWEST_UPDATES * length)
+    wanted = max(FEWEST_ENVS, min(-(-UPDATE_STEPS // length), most))
+    divisors = (getattr(config.learner, n, 1) for n in ("minibatches", "episodes_per_update"))
+    unit = lcm(*divisors)
+    return override(config, {"n_envs": -(-wanted // unit) * unit})
 
 
 def extend(config: TrainConfig, steps: int | None) -> TrainConfig:

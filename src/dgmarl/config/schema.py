@@ -52,7 +52,8 @@ class TrainConfig:
     steps: int = 1_000_000
     """Environment steps per seed."""
     n_envs: int = 10
-    """Parallel environments per seed."""
+    """Parallel environments per seed; 0: enough for 500 steps per update, by the length of
+    episodes."""
     rollout_length: int = 0
     """Steps per environment and iteration, with automatic resets; 0: one whole episode each."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)

@@ -60,6 +60,9 @@ class RunFolder:
         """Remove a run that has only been begun."""
         (self.path / "config.yaml").unlink(missing_ok=True)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
+        (self.path / ".lock").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other files of the user may be there
+            self.path.rmdir()
 
     def config(self) -> TrainConfig:
         """The configuration that the run was started with."""

@@ -51,6 +51,13 @@ class TrainResult(NamedTuple):
     interrupted: bool
     """Ctrl-C came before the steps were done."""
 
+    def __repr__(self) -> str:
+        mean = self.returns[:, -1].mean()
+        return (
+            f"TrainResult({self.config.env!r}, {self.config.method!r}, seeds={len(self.steps)}, "
+            f"steps={self.steps[:, -1].min()}, return {mean:.3f})"
+        )
+
 
 class Recorder:
     """Used as a context: holds the folder's lock, and turns Ctrl-C into a wish to stop at the next

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from dgmarl.config.methods import METHODS, find_method
+from dgmarl.config.resolve import with_n_envs
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.config.yaml import build, plain
@@ -109,19 +110,21 @@ def shape(config: TrainConfig) -> str:
 
 def train_all(recorders: Sequence[Recorder]) -> list[TrainResult]:
     """One program: a run alone, or several batched; whatever has begun is resumed."""
-    configs = [recorder.config for recorder in recorders]
+    first = recorders[0].config
+    env = make_env(first.env, **first.env_options)  # the same for all
     for recorder in recorders:
         recorder.resume = recorder.has_begun
-    alone = len(configs) == 1
-    return train(Program(Trainer(configs[0])) if alone else BatchedRuns(configs), recorders)
+        recorder.config = with_n_envs(recorder.config, env.spec.horizon)
+    if len(recorders) == 1:
+        return train(Program(Trainer(recorders[0].config, env)), recorders)
+    return train(BatchedRuns([recorder.config for recorder in recorders], env), recorders)
 
 
 class BatchedRuns:
     """Several runs as one program; the interface of `training.Program`."""
 
-    def __init__(self, configs: Sequence[TrainConfig]):
-        self.configs, self.base = configs, _common(configs)
-        self.env = make_env(self.base.env, **self.base.env_options)
+    def __init__(self, configs: Sequence[TrainConfig], env: Environment):
+        self.configs, self.base, self.env = configs, _common(configs), env
         self.n_seeds = len(configs) * self.base.seeds
         names = [
             config.graph if find_method(config.method).uses_graph else "self" for config in configs

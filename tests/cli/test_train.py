@@ -250,7 +250,7 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
         ([GIFT, "--set", "learner.hidden=0"], ["learner.hidden is 0", "from 1 to"]),
         ([GIFT, "--set", "learner.gamma=1.5"], ["learner.gamma is 1.5", "from 0 to 1"]),
         ([GIFT, "--set", "learner.critic=gru"], ["learner.critic", "'gru'", "central"]),
-        ([GIFT, "--set", "learner.minibatches=3"], ["n_envs is 10", "multiple"]),
+        ([GIFT, "--n-envs", "10", "--set", "learner.minibatches=3"], ["n_envs is 10", "multiple"]),
         (
             [GIFT, "--method", "iql", "--graph", "learned"],
             ["--graph is learned", "iql uses no graph", "ippo-dg"],

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +68,7 @@ def test_a_runs_own_configuration_file_gives_the_same_run_again(trained, tmp_pat
     )
     assert code == 0
     assert f"dgmarl watch {tmp_path / 'again'}" in out
+    assert "Gift had the general numbers of preset tuned, with 2 environments per update" in out
     assert numbers(tmp_path / "again") == numbers(trained)
 
 
@@ -109,6 +111,33 @@ def test_watch_shows_the_trained_policy_and_the_graphs_of_its_training(trained, 
     )
     assert code == 0
     assert "ippo-dg" not in (tmp_path / "random.html").read_text()
+
+
+def test_a_finished_run_is_trained_on(trained, tmp_path, capsys):
+    out = tmp_path / "longer"
+    shutil.copytree(trained, out)
+    code, _, err = run(capsys, "train", "--resume", out, "--steps", "700", "--quiet")
+    assert code == 2
+    assert "steps is 700, but the run has 800" in err
+    assert numbers(out) == numbers(trained)
+    assert run(capsys, "train", "--resume", out, "--steps", "1e3", "--quiet")[0] == 0
+    assert RunFolder(out).config().steps == 1000
+    assert numbers(out)[: len(numbers(trained))] == numbers(trained)
+    assert numbers(out)[-1]["step"] >= 1000
+    assert dgmarl.load(out).state.step.min() >= 1000
+
+
+def test_a_single_view_needs_no_axis_of_environments(trained):
+    loaded = dgmarl.load(trained)
+    _, observation = loaded.env.reset(jax.random.key(0))
+    action, memory = loaded.act(jax.random.key(1), observation, loaded.init_hidden_state(1), True)
+    batch = jax.tree.map(lambda leaf: leaf[None], observation)
+    batched, _ = loaded.act(jax.random.key(1), batch, loaded.init_hidden_state(1), np.ones(1, bool))
+    np.testing.assert_array_equal(action, batched[0])
+    assert memory.shape == loaded.init_hidden_state(1).shape
+    with pytest.raises(dgmarl.UsageError, match=r"shape \(2, 2\).*needs \(3, 2, 2\)"):
+        loaded.act(jax.random.key(1), observation, loaded.init_hidden_state(3), np.ones(3, bool))
+    assert len(repr(loaded)) < 200 + len(GIFT)
 
 
 def test_a_loaded_policy_acts(trained):

@@ -1,6 +1,5 @@
 """`dgmarl train`. Its flags are the fields of the configuration of the chosen method."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
@@ -22,8 +21,9 @@ from dgmarl.cli.flags import flag_class, leaves, scan, spellings, switches_of
 from dgmarl.cli.guard import AGAIN
 from dgmarl.config.convert import upgrade
 from dgmarl.config.methods import find_method
+from dgmarl.config.presets import is_tuned
 from dgmarl.config.ranges import check_options
-from dgmarl.config.resolve import extend, merge_file, with_n_envs
+from dgmarl.config.resolve import extend, merge_file
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import parse_assignments
 from dgmarl.errors import UsageError
@@ -158,12 +158,8 @@ class Train:
         use_all_cores()
         options, config, out = self.options, self.resolved(), self.out
         refuse_unwritable(out / "config.yaml")
-        if ":" in config.env or not config.n_envs:
-            env = make_env(config.env, **config.env_options)
-            if ":" in config.env:
-                refuse_broken(env, config.env)
-            if self.config is not None and not options.quiet:
-                _say_preset(config, options.preset, env.spec.horizon)
+        if ":" in config.env:
+            refuse_broken(make_env(config.env, **config.env_options), config.env)
         label = f"{config.env} {config.method}, {counted(config.seeds, 'seed')}"
         with TrainingDisplay(label, config.steps, options.quiet) as display:
             keep = options.keep_every
@@ -175,7 +171,14 @@ class Train:
                 if options.init_from:
                     params = api.load(options.init_from, trust=options.trust).params
                 result = api.train_config(config, out, params, display, keep_every=keep)
-        return _summarise(result, out)
+        code = _summarise(result, out)
+        if self.config is not None and not is_tuned(config.env):
+            # Also where it wraps an environment that the presets know.
+            print(
+                f"{file_name(config.env)} had the general numbers of preset {options.preset}, with "
+                f"{counted(result.config.n_envs, 'environment')} per update"
+            )
+        return code
 
 
 def _default(
@@ -243,16 +246,6 @@ def _require_trust(
     env = "" if positional else str(file.get("env", ""))
     graph = "" if "graph" in overrides else str(file.get("graph", ""))
     require_trust(origin, env=env, graph=graph, trust=trust)
-
-
-def _say_preset(config: TrainConfig, preset: str, horizon: int) -> None:
-    """Nothing is tuned for an environment of the user's own, even if it wraps one that is."""
-    n_envs, length = with_n_envs(config, horizon).n_envs, config.rollout_length or horizon
-    print(
-        f"{file_name(config.env)}: the general numbers of preset {preset}, tuned for no "
-        f"environment; {n_envs} environments x {length} steps per update",
-        file=sys.stderr,
-    )
 
 
 def _summarise(result, out: Path) -> int:

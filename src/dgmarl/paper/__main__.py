@@ -14,7 +14,10 @@ from dgmarl.sweeps.executor import BATCHED_RUNS
 
 def main(arguments: list[str] | None = None) -> int:
     """Train a grid; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    return guarded(lambda _: _train(_parser().parse_args(arguments)))
+
+
+def _train(options: argparse.Namespace) -> int:
     given = {
         name: convert(value, int, f"--{name}")
         for name in ("seeds", "steps", "workers", "batched")
@@ -50,4 +53,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(lambda interrupts: main()))
+    sys.exit(main())

@@ -1,5 +1,6 @@
 """The library in three calls: `train`, `evaluate` and `load`, the same as on the command line."""
 
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -11,10 +12,12 @@ from jaxtyping import Array, Float
 
 from dgmarl import training
 from dgmarl.config.presets import Preset
-from dgmarl.config.resolve import resolve
+from dgmarl.config.ranges import check_number
+from dgmarl.config.resolve import extend, resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.device import require_determinism
 from dgmarl.envs.base import Environment, Observation
+from dgmarl.envs.registry import make_env, name_of
 from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Batch, HiddenState, Recording
 from dgmarl.runs import playing
@@ -28,7 +31,7 @@ Which = Literal["last", "best"]
 
 
 def train(
-    env: str,
+    env: str | Environment | type[Environment],
     method: str = "ippo-dg",
     *,
     out: Path | str | None = None,
@@ -42,7 +45,9 @@ def train(
     """Train `method` on `env` and return the learning curves as arrays (and write a run folder, if
     `out` is given).
 
-    values: fields of `TrainConfig`, for example `graph="oracle"`, `seeds=10`, `steps=1e6`.
+    env: an id, module:Class or file.py:Class, or an environment or its class. With `out`, an object
+      must be what its class makes of `env_options`, because the run folder can only name these.
+      values: fields of `TrainConfig`, for example `graph="oracle"`, `seeds=10`, `steps=1e6`.
       overrides: dotted names, for example `{"learner.hidden": 64}`. preset: what is not given is
       the paper's value for this environment and method, or, with "tuned", one that we found better,
       or, with "fast", the better ones with 128 environments.
@@ -51,9 +56,30 @@ def train(
     >>> result = train("star-spread/5", "ippo-dg", seeds=3, steps=1e5)
     >>> result.returns.mean(axis=-1)  # [seeds, evaluations]
     """
+    made = None
+    if not isinstance(env, str):
+        made = env(**values.get("env_options", {})) if isinstance(env, type) else env
+        env = name_of(made)
+        if out is not None:
+            _require_named(made, env, values.get("env_options", {}))
     config = resolve(env, method, overrides, preset, **values)
     params = load(init_from, trust=trust).params if init_from else None
-    return train_config(config, out, params, on_progress)
+    return train_config(config, out, params, on_progress, env=made)
+
+
+def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> None:
+    """Refuse an environment that a run folder could not make again from its name and options."""
+    try:
+        again = make_env(name, **options)
+        same = pickle.dumps(vars(again)) == pickle.dumps(vars(made))
+    except (UsageError, TypeError, AttributeError, pickle.PicklingError):
+        same = False
+    if not same:
+        raise UsageError(
+            f"A run folder could not make this {type(made).__name__} again: put its class in a "
+            f"file and give its options by name, dgmarl.train('file.py:{type(made).__name__}', "
+            "env_options={...}), or leave out=... away."
+        )
 
 
 def train_config(
@@ -61,15 +87,16 @@ def train_config(
     out: Path | str | None = None,
     init_params: Any = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    env: Environment | None = None,
     **recording: Any,
 ) -> TrainResult:
-    """Train with a resolved configuration."""
+    """Train with a resolved configuration. env: instead of the one that it names."""
     if config.deterministic:
         require_determinism()
-    recorder = Recorder(config, RunFolder(out) if out else None, on_progress, **recording)
-    program = training.Program(training.Trainer(config), init_params)
-    result = training.train(program, [recorder])[0]
-    playing.write_final_replay(recorder, program.trainer, result)
+    trainer = training.Trainer(config, env)
+    recorder = Recorder(trainer.config, RunFolder(out) if out else None, on_progress, **recording)
+    result = training.train(training.Program(trainer, init_params), [recorder])[0]
+    playing.write_final_replay(recorder, trainer, result)
     return result
 
 
@@ -77,15 +104,18 @@ def resume(
     out: Path | str,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     *,
+    steps: int | None = None,
     trust: bool = False,
     **recording: Any,
 ) -> TrainResult:
     """Continue a run to the identical result; a finished one is returned as it is.
 
-    trust: execute the environment and graph source that the folder names, even if they were never
+    steps: train on to this many, which the run's configuration says from then on. Nothing depends
+      on the total: the evaluation at the old end is one more than a longer run would have had.
+      trust: execute the environment and graph source that the folder names, even if they were never
       trained or checked here."""
     folder = RunFolder(out)
-    config = folder.config()
+    config = extend(folder.config(), steps)
     require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
     if config.deterministic:
         require_determinism()
@@ -116,6 +146,10 @@ class Run(NamedTuple):
     graph: Any
     """State of the graph source of the chosen seed."""
 
+    def __repr__(self) -> str:
+        config = self.config
+        return f"Run({config.env!r}, {config.method!r}, seeds={config.seeds}, steps={config.steps})"
+
     def init_hidden_state(self, n_envs: int) -> HiddenState:
         """The policy's memory at the start of an episode."""
         return self.trainer.learner.init_hidden_state(n_envs)
@@ -124,7 +158,21 @@ class Run(NamedTuple):
         self, key: Array, observation: Observation, hidden_state: HiddenState, is_first: Array
     ) -> tuple[Array, HiddenState]:
         """Actions [B, N] for the views of B environments and the memory after; sampled, unless
-        `evaluation.greedy`."""
+        `evaluation.greedy`. A single view without the axis B gives actions [N]; the memory is that
+        of one environment, `init_hidden_state(1)`."""
+        n_envs = jnp.size(is_first)
+        if observation.agents_view.ndim == 2 and n_envs == 1:
+            batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], observation)
+            action, hidden_state = self.act(key, batch, hidden_state, jnp.reshape(is_first, (1,)))
+            return action[0], hidden_state
+        views = observation.agents_view.shape
+        spec = self.env.spec
+        if views != (n_envs, spec.n_agents, spec.obs_size):
+            raise UsageError(
+                f"observation.agents_view has the shape {views}, but {self.config.env} needs "
+                f"({n_envs}, {spec.n_agents}, {spec.obs_size}), with is_first for {n_envs} "
+                "environments: use jax.vmap(env.reset) for several, or is_first of one value."
+            )
         greedy = self.config.evaluation.greedy
         action, _, hidden_state = self.trainer.learner.act(
             self.params, key, observation, hidden_state, is_first, greedy
@@ -192,6 +240,8 @@ def evaluate(
     trust: bool = False,
 ) -> Float[np.ndarray, "S E"]:
     """Team returns of fresh episodes for every seed of a run. trust: see `load`."""
+    check_number("episodes", n_episodes, "n_episodes")
+    check_number("seed", seed)
     run = load(out, which=which, trust=trust)
     keys = jax.random.split(jax.random.key(seed), run.config.seeds)
     play = jax.jit(jax.vmap(lambda params, key: run.trainer.evaluate(params, key, n_episodes)))

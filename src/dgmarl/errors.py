@@ -40,6 +40,12 @@ def quiet_callbacks() -> Iterator[None]:
         logger.setLevel(before)
 
 
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory was exhausted, on the host or on the device."""
+    raised_by_jax = type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
+    return isinstance(error, MemoryError) or (raised_by_jax and "RESOURCE_EXHAUSTED" in str(error))
+
+
 def suggest(given: str, allowed: Iterable[Any]) -> str:
     """The end of a sentence: what is allowed, and `did you mean ...?` if something is close."""
     names = [str(name) for name in allowed]

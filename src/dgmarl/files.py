@@ -77,7 +77,7 @@ def write_atomic(path: Path | str, content: str | bytes) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
+            dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".tmp"
         )
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -116,24 +116,35 @@ def unwritable(path: Path, error: OSError) -> UsageError | RunError:
     )
 
 
+LONGEST_NAME = 255
+"""Bytes of a file name, on all usual file systems."""
+
+
 def refuse_unwritable(path: Path | str) -> None:
-    """Raise a UsageError before long work if a file at `path` could not be written afterwards."""
+    """Raise a UsageError before long work if a file at `path` could not be written afterwards.
+
+    Tried with a nameless file in the nearest folder that exists; nothing is left behind."""
     path = Path(path)
-    if path.is_dir():
-        raise UsageError(
-            f"{path} is a folder, but a file is to be written there: name a file in it, for "
-            f"example {path}/page.html."
-        )
-    parent = path.absolute().parent
-    while not parent.exists() and parent != parent.parent:
-        parent = parent.parent
-    if not parent.is_dir():
-        raise UsageError(
-            f"{path} cannot be written because {parent} is a file, not a folder: choose another "
-            "place."
-        )
-    if not os.access(parent, os.W_OK):
-        raise UsageError(
-            f"{path} cannot be written because the folder {parent} is read-only: choose another "
-            "place."
-        )
+    try:
+        if path.is_dir():
+            raise UsageError(
+                f"{path} is a folder, but a file is to be written there: name a file in it, for "
+                f"example {path}/page.html."
+            )
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is a device, not a file")
+        if max(len(os.fsencode(part)) for part in path.parts) > LONGEST_NAME:
+            raise OSError(errno.ENAMETOOLONG, f"a name has over {LONGEST_NAME} bytes")
+        parent = path.absolute().parent
+        while not parent.exists() and parent != parent.parent:
+            parent = parent.parent
+        if not parent.is_dir():
+            raise OSError(errno.ENOTDIR, f"{parent} is a file, not a folder")
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except (OSError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        name = str(path) if len(str(path)) < 200 else f"{str(path)[:60]}..."
+        raise UsageError(f"{name} cannot be written ({reason}): choose another place.") from None

@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.config.methods import find_method
+from dgmarl.config.resolve import with_n_envs
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import CreditRule
@@ -96,8 +97,9 @@ class Trainer:
     ):
         """env, rule, source: instead of those that the configuration names. varying: instead of the
         configuration's numbers, for runs that are batched into one program."""
-        self.config, varying = config, varying or Varying.of(config)
         self.env = env or make_env(config.env, **config.env_options)
+        self.config = config = with_n_envs(config, self.env.spec.horizon)
+        varying = varying or Varying.of(config)
         method = find_method(config.method)
         self.learner: Learner = _load(method.learner)(config, self.env, varying)
         self.rule: CreditRule = rule or _load(method.rule)(config, self.env, varying)
@@ -279,7 +281,7 @@ class Recorder(Protocol):
     interrupted: bool
 
     def __enter__(self) -> Any: ...
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None: ...
 
     def start(self, state: TrainState) -> TrainState:
         """Begin a new run, or restore one: `state` is then its template."""

@@ -16,12 +16,21 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
-from dgmarl.errors import RunError, UsageError
+from dgmarl.errors import RunError, UsageError, did_you_mean
 from dgmarl.files import write_atomic
 
-GRAPH_KINDS = {"fixed", "random", "interventional", "attention"}
-"""Registered graph sources, which nothing is imported for; here those of the package that are
-written with a colon, `register_source` adds the others."""
+GRAPH_KINDS = {
+    "learned": "",
+    "oracle": "",
+    "interventional": "[:H]",
+    "attention": "[:C]",
+    "self": "",
+    "complete": "",
+    "random": ":P",
+    "fixed": ":FILE",
+}
+"""Registered graph sources, for which nothing is imported, and what follows their names; here those
+of the package, `register_source` adds others."""
 
 
 class CodeFiles(NamedTuple):
@@ -45,6 +54,15 @@ def code_names(env: str = "", graph: str = "") -> list[str]:
     or a data file."""
     graph = "" if graph.partition(":")[0] in GRAPH_KINDS else graph
     return [name for name in (env, graph) if is_code(name)]
+
+
+def unknown_graph(text: str) -> UsageError:
+    """The error for a graph source that is neither registered nor code."""
+    written = ", ".join(name + argument for name, argument in GRAPH_KINDS.items())
+    return UsageError(
+        f"--graph is {text!r}, but must be {written} or file.py:Source"
+        f"{did_you_mean(text.partition(':')[0], GRAPH_KINDS)}"
+    )
 
 
 def remember(*, env: str = "", graph: str = "") -> None:

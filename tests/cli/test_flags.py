@@ -154,7 +154,7 @@ def test_resolving_builds_no_environment_and_changes_no_compiler_flags(tmp_path,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--learner.hidden", "0"], ["learner.hidden is 0", "at least 1"]),
+        (["--learner.hidden", "0"], ["learner.hidden is 0", "from 1 to"]),
         (["--learner.gamma", "1.5"], ["learner.gamma is 1.5"]),
         (["--n-envs", "3", "--learner.minibatches", "2"], ["n_envs is 3", "multiple"]),
         (["--method", "ipo-dg"], ["did you mean ippo-dg"]),

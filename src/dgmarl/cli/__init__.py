@@ -8,7 +8,6 @@ command line win) and `--save-config FILE` (write the resolved options, to be gi
 later)."""
 
 import ast
-import os
 import sys
 import warnings
 from functools import cache, partial
@@ -17,15 +16,13 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from dgmarl import __version__
+from dgmarl.cli.guard import Interrupts, guarded, printable
 from dgmarl.config.yaml import build, plain, read_yaml, write_yaml
-from dgmarl.errors import RunError, UsageError, suggest
+from dgmarl.errors import UsageError, suggest
 from dgmarl.trust import module_file, require_trust
 
 if TYPE_CHECKING:
     from dgmarl.cli.common import Command
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 
 COMMANDS = {
     "train": "dgmarl.cli.train:Train",
@@ -53,34 +50,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point of `dgmarl`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     warnings.showwarning = _show_warning
-    try:
-        code = _run(arguments)
-    except UsageError as error:
-        print(f"dgmarl: {_printable(str(error))}", file=sys.stderr)
-        code = EXIT_USAGE
-    except RunError as error:
-        print(f"dgmarl: {_printable(str(error))}", file=sys.stderr)
-        code = EXIT_FAILED
-    except KeyboardInterrupt:
-        print("dgmarl: stopped", file=sys.stderr)
-        code = 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    sys.exit(code)
-
-
-def _printable(text: str) -> str:
-    """One line without control characters, which a name from a file may hold."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    sys.exit(guarded(lambda interrupts: _run(arguments, interrupts)))
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
     """A sentence, without the line of code that it comes from."""
-    print(f"dgmarl: {_printable(str(message))}", file=sys.stderr)
+    print(f"dgmarl: {printable(str(message))}", file=sys.stderr)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], interrupts: Interrupts) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
@@ -91,9 +69,13 @@ def _run(arguments: list[str]) -> int:
     if name not in commands():
         raise UsageError(f"{name!r} is not a command; {suggest(name, commands())}")
     command = load_command(name)
+    from dgmarl.cli.common import check_command
+
     rest, config = _take_option(rest, "--config")
     rest, save = _take_option(rest, "--save-config")
     parsed = _parse(name, command, rest, config)
+    check_command(parsed, rest)
+    interrupts.advice = getattr(parsed, "after_stop", interrupts.advice)
     if save is not None:
         options = plain(getattr(parsed, "resolved", lambda: parsed)())
         options.pop("trust", None)

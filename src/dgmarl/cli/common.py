@@ -1,12 +1,17 @@
 """What several commands share: types of options, the command protocol, and small helpers."""
 
+import dataclasses
+import typing
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import tyro
 
+from dgmarl.config.ranges import check_options
 from dgmarl.config.yaml import convert
 from dgmarl.errors import UsageError
+from dgmarl.files import refuse_unwritable
 
 # So that a number of steps may be written 1e6.
 COUNT = tyro.constructors.PrimitiveConstructorSpec(
@@ -27,12 +32,30 @@ def _read_integer(
     return COUNT if info.type is int else None
 
 
+def left_out(metavar: str, name: str | None = None) -> Any:
+    """An option whose docstring says what happens without it: the help shows no default."""
+    return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint="")
+
+
 EnvId = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
 RunPath = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
 Trust = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+Folder = Annotated[Path | None, left_out("DIR")]
 Options = tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")]]
 Count = Annotated[int, COUNT]
+OptionalCount = Annotated[int | None, left_out("INT")]
+
+
+class Output(NamedTuple):
+    """Marks an option that says where to write."""
+
+    file: str = ""
+    """A file in the folder that the option names; empty: it names the file itself."""
+
+
+OutputFile = Annotated[Path, Output()]
+OutputFolder = Annotated[Path, Output("index.html")]
+OptionalFolder = Annotated[Path | None, Output("index.html"), left_out("DIR")]
 
 
 class Command(Protocol):
@@ -70,7 +93,21 @@ def status(message: str):
     return Console(stderr=True).status(Text(message))
 
 
-def require_episodes(episodes: int) -> None:
-    """Validate --episodes."""
-    if episodes < 1:
-        raise UsageError(f"--episodes is {episodes}, but at least 1 episode must be played.")
+def check_command(command: Any, arguments: list[str]) -> None:
+    """Validate the numbers and output paths of a command before it does anything."""
+    options = getattr(command, "options", command)
+    if not type(options).__module__.startswith("dgmarl."):
+        return  # a command from outside may mean something else by a name
+    check_options(options)
+    given_empty = {flag for flag, value in pairwise(arguments) if not value}
+    given_empty |= {word[:-1] for word in arguments if word.endswith("=")}
+    hints = typing.get_type_hints(type(options), include_extras=True)
+    for field in dataclasses.fields(options):
+        flag, value = f"--{field.name.replace('_', '-')}", getattr(options, field.name)
+        if isinstance(value, Path) and (
+            f"{flag}=" in arguments or (flag, "") in pairwise(arguments)
+        ):
+            raise UsageError(f"{flag} is empty: give a path, or leave it out.")
+        for mark in typing.get_args(hints[field.name])[1:]:
+            if isinstance(mark, Output) and value is not None:
+                refuse_unwritable(value / mark.file)

@@ -3,16 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from dgmarl.errors import UsageError
-from dgmarl.files import refuse_unwritable
+from dgmarl.cli.common import OutputFolder
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Train local, global and dependence-graph credit on two small tasks and write a page with
-    curves and a replay."""
+    """Train local, global and dependence-graph credit on two small tasks, in two to four minutes on
+    two cores, and write a page with curves and a replay."""
 
-    out: Path = Path("demo")
+    out: OutputFolder = Path("demo")
     """The folder for index.html."""
     seeds: int = 3
     """Seeds per kind of credit."""
@@ -21,13 +20,8 @@ class Demo:
 
     def run(self) -> int:
         """Train with a progress bar per run, write the page, say where it is."""
-        if self.seeds < 1 or self.scale <= 0:
-            raise UsageError(
-                f"--seeds is {self.seeds} and --scale {self.scale:g}, but both must be above 0."
-            )
-        refuse_unwritable(self.out / "index.html")
         from rich.console import Console
-        from rich.progress import Progress
+        from rich.progress import Progress, TextColumn
 
         from dgmarl.cli.demo_page import run_demo
         from dgmarl.device import use_all_cores
@@ -35,12 +29,13 @@ class Demo:
         use_all_cores()
 
         console = Console(stderr=True)
-        with Progress(console=console, disable=not console.is_terminal) as bar:
+        columns = (*Progress.get_default_columns(), TextColumn("{task.fields[state]}"))
+        with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
 
             def watch(label: str, steps: int):
-                task = bar.add_task(label, total=steps)
+                task = bar.add_task(label, total=steps, state="compiling…")
                 return lambda progress: bar.update(
-                    task, completed=min(int(progress.steps.min()), steps)
+                    task, completed=min(int(progress.steps.min()), steps), state=""
                 )
 
             path = run_demo(self.out, self.seeds, self.scale, watch)

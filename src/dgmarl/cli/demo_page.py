@@ -1,5 +1,5 @@
-"""The demo: three kinds of credit on two tasks, trained for real in about two minutes on two cores,
-and a page to look at.
+"""The demo: three kinds of credit on two tasks, trained for real in two to four minutes on two
+cores, and a page to look at.
 
 In winner-take-all foraging a food takes two to lift and one of them is paid: with local reward the
 other has no reason to come. In Star-Spread each leaf's share of the team's reward drowns in the
@@ -106,6 +106,7 @@ class FinalReturn(NamedTuple):
     credit: str
     mean: str
     seeds: str
+    """Of each seed, where there are several."""
 
 
 def demo_page(results: dict[tuple[Task, str], TrainResult]) -> str:
@@ -142,8 +143,8 @@ def _curves(task: Task, credit: str, result: TrainResult) -> Result:
 
 def _final_return(credit: str, result: TrainResult) -> FinalReturn:
     finals = result.returns[:, -1].mean(axis=-1)
-    seeds = ", ".join(f"{value:.3g}" for value in finals)
-    return FinalReturn(CREDIT_NAMES[credit], f"{finals.mean():.3g}", seeds)
+    seeds = ", ".join(f"{value:.2f}" for value in finals) if len(finals) > 1 else ""
+    return FinalReturn(CREDIT_NAMES[credit], f"{finals.mean():.2f}", seeds)
 
 
 def _replay(result: TrainResult) -> Replay:

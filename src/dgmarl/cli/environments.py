@@ -5,8 +5,8 @@ import sys
 from dataclasses import dataclass
 
 from dgmarl import __version__
-from dgmarl.cli import EXIT_USAGE
 from dgmarl.cli.common import EnvId, Options, Trust
+from dgmarl.cli.guard import EXIT_USAGE
 from dgmarl.config.yaml import parse_assignments
 from dgmarl.trust import remember
 

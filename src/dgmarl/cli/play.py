@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from dgmarl.cli.common import (
+    OptionalCount,
     Options,
+    OutputFile,
     RunPath,
     Trust,
     counted,
     refuse_broken,
-    require_episodes,
     status,
 )
 from dgmarl.config.yaml import parse_assignments
-from dgmarl.files import refuse_unwritable, write_atomic
+from dgmarl.errors import UsageError
+from dgmarl.files import write_atomic
 
 if TYPE_CHECKING:
     from dgmarl.runs.replays import Replay
@@ -44,7 +46,6 @@ class Evaluate:
 
     def run(self) -> int:
         """Print one line per seed and the mean with its interval."""
-        require_episodes(self.episodes)
         from dgmarl import api
         from dgmarl.report.statistics import mean_interval
         from dgmarl.runs.folder import RunFolder
@@ -92,9 +93,9 @@ class Watch:
     policy: Literal["last", "best", "random"] = "last"
     """Who plays in a run folder: the policy after the last step, the best at an evaluation, or
     chance."""
-    trained_seed: int | None = None
+    trained_seed: OptionalCount = None
     """Which seed of the run plays. Default: the first."""
-    out: Path = Path("replay.html")
+    out: OutputFile = Path("replay.html")
     """The page to write; a name that ends in .gif or .mp4 gives a movie of the first episode (extra
     `dgmarl[viz]`)."""
     set: Options = ()
@@ -105,12 +106,17 @@ class Watch:
 
     def run(self) -> int:
         """Record, draw, write, and say where the page is."""
-        require_episodes(self.episodes)
-        refuse_unwritable(self.out)
-        from dgmarl.report.movie import SUFFIXES, write_movie
+        if self.set and Path(self.what).is_dir():
+            raise UsageError(
+                f"--set is given, but the run {self.what} has its own environment: leave it out, "
+                "or name an environment."
+            )
+        from dgmarl.report.movie import SUFFIXES, require_movies, write_movie
         from dgmarl.report.replay_page import replay_page
 
-        with status(f"playing {self.episodes} episodes of {self.what}"):
+        if self.out.suffix in SUFFIXES:
+            require_movies(self.out)
+        with status(f"playing {counted(self.episodes, 'episode')} of {self.what}"):
             replay = self._record()
             if self.out.suffix in SUFFIXES:
                 write_movie(replay.episodes[0].frames, self.out)
@@ -157,9 +163,9 @@ class Graph:
     """How many episodes to record."""
     seed: int = 0
     """Seed of the play; the same seed gives the same page."""
-    trained_seed: int | None = None
+    trained_seed: OptionalCount = None
     """Which seed of the run plays. Default: the first."""
-    out: Path = Path("graph.html")
+    out: OutputFile = Path("graph.html")
     """The page to write."""
     trust: Trust = False
     """Execute the environment and graph source that the folder names, module:Class or
@@ -167,8 +173,6 @@ class Graph:
 
     def run(self) -> int:
         """Record, compare, write, and say where the page is."""
-        require_episodes(self.episodes)
-        refuse_unwritable(self.out)
         import jax
 
         from dgmarl import api

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import tyro
 
-from dgmarl.cli.common import counted, status
+from dgmarl.cli.common import Output, OutputFile, counted, left_out, status
 from dgmarl.errors import UsageError
-from dgmarl.files import refuse_unwritable, write_atomic
+from dgmarl.files import write_atomic
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Table:
     """Tabulate results: final returns with intervals per scenario, and over scenarios where scores
     share a scale."""
 
-    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH")]]
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], left_out("PATH")]]
     """Folders with runs or files SCENARIO__METHOD.json at any depth, such as results or
     results/lbf; or marl-eval files."""
     json: bool = False
     """Print JSON."""
-    marl_eval: Path | None = None
+    marl_eval: Annotated[Path | None, Output(), left_out("FILE")] = None
     """Also write the curves to this file, in the format of marl-eval."""
 
     def run(self) -> int:
@@ -38,7 +38,6 @@ class Table:
             raise UsageError("table needs a path, for example `dgmarl table results/lbf`.")
         results = gather(self.paths)
         if self.marl_eval is not None:
-            refuse_unwritable(self.marl_eval)
             write_marl_eval(results, self.marl_eval)
         if self.json:
             print(json_text(as_json(results)))
@@ -53,10 +52,10 @@ class Report:
     """Write one page of runs: table, curves, aggregates, timing, what differs, graphs, replays that
     show where credit goes."""
 
-    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")]]
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], left_out("RUN")]]
     """Run folders, folders of them, or published results (SCENARIO__METHOD.json, marl-eval
     files)."""
-    out: Path = Path("report.html")
+    out: OutputFile = Path("report.html")
     """The page to write."""
     title: str = "Report"
     """Its heading."""
@@ -67,7 +66,6 @@ class Report:
             raise UsageError(
                 "report needs a run, for example `dgmarl report runs/mine --out page.html`."
             )
-        refuse_unwritable(self.out)
         from dgmarl.report.results import gather
         from dgmarl.report.run_page import run_page
 

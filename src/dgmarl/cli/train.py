@@ -10,6 +10,7 @@ import tyro
 from dgmarl.cli.common import (
     INTEGERS,
     Folder,
+    OptionalFolder,
     Options,
     Trust,
     counted,
@@ -17,16 +18,19 @@ from dgmarl.cli.common import (
     refuse_broken,
 )
 from dgmarl.cli.flags import flag_class, leaves, scan, spellings, switches_of
+from dgmarl.cli.guard import AGAIN
 from dgmarl.config.convert import upgrade
 from dgmarl.config.methods import find_method
-from dgmarl.config.resolve import merge_file
+from dgmarl.config.presets import is_tuned
+from dgmarl.config.ranges import check_options
+from dgmarl.config.resolve import extend, merge_file
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
 from dgmarl.trust import require_trust
 
-WITH_RESUME = {"resume", "keep-every", "quiet", "no-quiet", "trust"}
+WITH_RESUME = {"resume", "steps", "keep-every", "quiet", "no-quiet", "trust"}
 """The only flags that may accompany --resume, and itself."""
 
 
@@ -37,10 +41,11 @@ class TrainOptions:
     preset: Literal["tuned", "paper", "fast"] = "tuned"
     """Defaults of what is not set: the paper's; with what we found better for -dg; or those with
     128 environments (PPO)."""
-    out: Folder = None
+    out: OptionalFolder = None
     """The run folder to write; by default runs/ENV__METHOD."""
     resume: Folder = None
-    """Continue this run folder to the identical result, with its own configuration."""
+    """Continue this run folder to the identical result, with its own configuration; with --steps, a
+    finished one is trained on to more steps."""
     init_from: Folder = None
     """Start from the policy and critic of another run's first seed."""
     keep_every: int = 0
@@ -63,6 +68,8 @@ class Train:
     options: TrainOptions
     config: TrainConfig | None
     """None: that of the folder to resume."""
+    more_steps: int | None = None
+    """Of the run to resume; None: its own."""
 
     @classmethod
     def from_arguments(
@@ -91,18 +98,14 @@ class Train:
             description=description,
         )
         options = TrainOptions(**{f.name: getattr(parsed, f.name) for f in fields(TrainOptions)})
-        if options.keep_every < 0:
-            raise UsageError(
-                f"--keep-every is {options.keep_every}, but must be 0 (keep the latest two) or "
-                "more."
-            )
+        check_options(options)
         if options.resume is not None:
             if file or words.positional or words.options.keys() - WITH_RESUME:
                 raise UsageError(
                     "--resume continues a run with its own configuration: give no other option "
-                    "but --keep-every, --quiet and --trust."
+                    "but --steps, --keep-every, --quiet and --trust."
                 )
-            return cls(options, None)
+            return cls(options, None, parsed.steps if "steps" in words.options else None)
         if not env:
             raise UsageError(
                 "train needs an environment, for example `dgmarl train star-spread/5`, or "
@@ -128,7 +131,22 @@ class Train:
         config = RunFolder(self.options.resume).config()
         origin = self.options.resume / "config.yaml"
         require_trust(origin, env=config.env, graph=config.graph, trust=self.options.trust)
-        return config
+        return extend(config, self.more_steps)
+
+    @property
+    def out(self) -> Path:
+        """The run folder."""
+        if self.config is None:
+            assert self.options.resume is not None
+            return self.options.resume
+        name = f"{file_name(self.config.env)}__{self.config.method}"
+        return self.options.out or Path("runs") / name
+
+    def after_stop(self) -> str:
+        """For whoever pressed Ctrl-C."""
+        if (self.out / "config.yaml").is_file():
+            return f"go on with: dgmarl train --resume {self.out}"
+        return f"nothing was written: {AGAIN}"
 
     def run(self) -> int:
         """Train, showing progress; Ctrl-C stops at the next evaluation with a checkpoint."""
@@ -138,9 +156,7 @@ class Train:
         from dgmarl.track.terminal import TrainingDisplay
 
         use_all_cores()
-        options, config = self.options, self.resolved()
-        out = options.out or Path("runs") / f"{file_name(config.env)}__{config.method}"
-        out = options.resume or out
+        options, config, out = self.options, self.resolved(), self.out
         refuse_unwritable(out / "config.yaml")
         if ":" in config.env:
             refuse_broken(make_env(config.env, **config.env_options), config.env)
@@ -148,13 +164,21 @@ class Train:
         with TrainingDisplay(label, config.steps, options.quiet) as display:
             keep = options.keep_every
             if options.resume:
-                result = api.resume(out, display, trust=options.trust, keep_every=keep)
+                trust, steps = options.trust, self.more_steps
+                result = api.resume(out, display, steps=steps, trust=trust, keep_every=keep)
             else:
                 params = None
                 if options.init_from:
                     params = api.load(options.init_from, trust=options.trust).params
                 result = api.train_config(config, out, params, display, keep_every=keep)
-        return _summarise(result, out)
+        code = _summarise(result, out)
+        if self.config is not None and not is_tuned(config.env):
+            # Also where it wraps an environment that the presets know.
+            print(
+                f"{file_name(config.env)} had the general numbers of preset {options.preset}, with "
+                f"{counted(result.config.n_envs, 'environment')} per update"
+            )
+        return code
 
 
 def _default(

@@ -1,8 +1,9 @@
 """The parts of a run's configuration. Frozen, one docstring per field, ranges validated; no JAX."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from dgmarl.config.ranges import check_fields
 from dgmarl.errors import UsageError
 
 CriticKind = Literal["agent", "own-state", "central", "central-heads"]
@@ -28,7 +29,7 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         """Validate ranges."""
-        _at_least(self, "evaluation", 1, "interval", "episodes")
+        check_fields(self, "evaluation")
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,7 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         """Validate ranges."""
-        _fraction(self, "learner", "gamma", "lambda_", "clip_eps")
-        _at_least(self, "learner", 1, "hidden", "epochs", "minibatches")
-        _above_zero(self, "learner", "learning_rate", "max_grad_norm")
-        _at_least(self, "learner", 0, "entropy_coef")
+        check_fields(self, "learner")
 
 
 @dataclass(frozen=True)
@@ -132,14 +130,12 @@ class QConfig:
 
     def __post_init__(self) -> None:
         """Validate ranges."""
-        _fraction(self, "learner", "gamma", "lambda_", "tau", "epsilon_start", "epsilon_end")
-        _fraction(self, "learner", "evaluation_epsilon")
-        _at_least(self, "learner", 1, "hidden", "batch_size", "episodes_per_update")
-        _at_least(self, "learner", 1, "mixer_embedding", "mixer_hidden", "mixer_heads")
-        _at_least(self, "learner", 1, "target_update_interval", "epsilon_steps")
-        _above_zero(self, "learner", "learning_rate", "max_grad_norm", "loss_weight")
-        allowed = f"at least learner.batch_size, which is {self.batch_size}"
-        _require(self.buffer_size >= self.batch_size, self, "learner", "buffer_size", allowed)
+        check_fields(self, "learner")
+        if self.buffer_size < self.batch_size:
+            raise UsageError(
+                f"learner.buffer_size is {self.buffer_size}, but must be at least "
+                f"learner.batch_size, which is {self.batch_size}."
+            )
 
 
 @dataclass(frozen=True)
@@ -171,7 +167,7 @@ class GraphCreditConfig(CreditConfig):
 
     def __post_init__(self) -> None:
         """Validate ranges."""
-        _fraction(self, "credit", "unreached_weight", "cross_weight")
+        check_fields(self, "credit")
         if self.reward_graph in ("measured", "oracle") and self.advantage_form == "return":
             raise UsageError(
                 f"credit.reward_graph is {self.reward_graph}, whose credit can stop again, but "
@@ -194,7 +190,7 @@ class CriticCreditConfig(CreditConfig):
 
     def __post_init__(self) -> None:
         """Validate ranges."""
-        _at_least(self, "credit", 1, "critic_epochs")
+        check_fields(self, "credit")
 
 
 @dataclass(frozen=True)
@@ -216,11 +212,6 @@ class PRDCreditConfig(CriticCreditConfig):
     threshold: float = 0.5
     """For hard relevance, relative to equal attention. 0: team credit; N - 1 or more: local."""
 
-    def __post_init__(self) -> None:
-        """Validate ranges."""
-        super().__post_init__()
-        _at_least(self, "credit", 0, "threshold")
-
 
 @dataclass(frozen=True)
 class KHopCreditConfig(CreditConfig):
@@ -231,7 +222,7 @@ class KHopCreditConfig(CreditConfig):
 
     def __post_init__(self) -> None:
         """Validate ranges."""
-        _at_least(self, "credit", 1, "hops")
+        check_fields(self, "credit")
 
 
 @dataclass(frozen=True)
@@ -271,29 +262,4 @@ class GraphModelConfig:
 
     def __post_init__(self) -> None:
         """Validate ranges."""
-        _at_least(self, "graph_model", 1, "encoding", "gradient_steps")
-        _at_least(self, "graph_model", 0, "threshold")
-        _above_zero(self, "graph_model", "learning_rate", "pair_fraction")
-        allowed = "above 0 and at most 1"
-        _require(self.pair_fraction <= 1, self, "graph_model", "pair_fraction", allowed)
-
-
-def _require(holds: bool, part: Any, section: str, name: str, allowed: str) -> None:
-    if not holds:
-        raise UsageError(f"{section}.{name} is {getattr(part, name):g}, but must be {allowed}.")
-
-
-def _at_least(part: Any, section: str, lowest: int, *names: str) -> None:
-    for name in names:
-        allowed = "0 or more" if lowest == 0 else f"at least {lowest}"
-        _require(getattr(part, name) >= lowest, part, section, name, allowed)
-
-
-def _fraction(part: Any, section: str, *names: str) -> None:
-    for name in names:
-        _require(0 <= getattr(part, name) <= 1, part, section, name, "a number from 0 to 1")
-
-
-def _above_zero(part: Any, section: str, *names: str) -> None:
-    for name in names:
-        _require(getattr(part, name) > 0, part, section, name, "above 0")
+        check_fields(self, "graph_model")

@@ -89,10 +89,18 @@ _IQL: Mapping[str, Overrides] = {"lbf": {"learner.hidden": 128, "learner.tau": 0
 _HEADS = ("star-spread", "smaclite")
 
 
+def is_tuned(env: str) -> bool:
+    """Whether the presets have numbers of their own for the environment's family."""
+    return _family(env) in _PPO
+
+
 def ppo_preset(env: str, preset: Preset) -> Overrides:
     """IPPO and MAPPO with local or team credit."""
-    numbers = {**_of_family(_PPO, env), **(_FAST if preset == "fast" else {})}
-    return numbers if preset == "paper" else _scaled(numbers)
+    if preset == "paper":
+        return _of_family(_PPO, env)
+    # Ten environments of short episodes would make small, slow updates.
+    sizes = {} if is_tuned(env) else {"n_envs": 0}
+    return _scaled({**_of_family(_PPO, env), **(_FAST if preset == "fast" else sizes)})
 
 
 def graph_preset(env: str, preset: Preset) -> Overrides:

@@ -1,6 +1,7 @@
 """From names, presets, files and flags to one resolved `TrainConfig`. Builds no environment."""
 
 from collections.abc import Mapping
+from math import lcm
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,15 @@ from dgmarl.config.presets import PRESETS, Preset
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, dotted, nested, override, plain
 from dgmarl.errors import UsageError
+from dgmarl.trust import GRAPH_KINDS, is_code, unknown_graph
 
 SECTIONS = ("evaluation", "learner", "credit", "graph_model")
 EVALUATIONS = 10
 """A short run is evaluated at least this often, unless the interval is given."""
+UPDATE_STEPS = 500
+"""Environment steps of an update where n_envs is 0: as many as the paper's ten episodes of 50."""
+FEWEST_ENVS, FEWEST_UPDATES = 10, 10
+"""With n_envs = 0, a run has at least so many environments and, beyond them, updates."""
 
 
 def resolve(
@@ -27,9 +33,13 @@ def resolve(
     if preset not in PRESETS:
         raise UsageError(f"preset is {preset!r}, but must be tuned, paper or fast.")
     entry = find_method(method)
+    graph = str(values.get("graph", TrainConfig.graph))
+    # A module that holds the environment may register further sources.
+    if graph.partition(":")[0] not in GRAPH_KINDS and not is_code(graph) and ":" not in env:
+        raise unknown_graph(graph)
     # Given fields of a section win over the preset, field by field.
     sections = {name: plain(values.pop(name)) for name in SECTIONS if name in values}
-    names = {"env": env, "graph": values.get("graph", "oracle")}
+    names = {"env": env, "graph": graph}
     given = {**dotted(sections), **(overrides or {})}
     numbers = {**entry.implied(), **entry.preset(env, preset)}
     numbers = {name: value for name, value in numbers.items() if name not in values}
@@ -65,6 +75,30 @@ def merge_file(
             void.append("credit.")
         from_file = {k: v for k, v in from_file.items() if not k.startswith(tuple(void))}
     return resolve(env, method, {**from_file, **overrides}, preset, **values)
+
+
+def with_n_envs(config: TrainConfig, horizon: int) -> TrainConfig:
+    """The configuration with a number of environments, where it leaves that to the horizon."""
+    if config.n_envs:
+        return config
+    length = config.rollout_length or horizon
+    most = config.steps // (FEWEST_UPDATES * length)
+    wanted = max(FEWEST_ENVS, min(-(-UPDATE_STEPS // length), most))
+    divisors = (getattr(config.learner, n, 1) for n in ("minibatches", "episodes_per_update"))
+    unit = lcm(*divisors)
+    return override(config, {"n_envs": -(-wanted // unit) * unit})
+
+
+def extend(config: TrainConfig, steps: int | None) -> TrainConfig:
+    """The configuration of a run that is trained on to `steps`; None: as it is."""
+    if steps is None:
+        return config
+    longer = override(config, {"steps": steps})
+    if longer.steps < config.steps:
+        raise UsageError(
+            f"steps is {longer.steps:,}, but the run has {config.steps:,} already: give more."
+        )
+    return longer
 
 
 def absolute_name(text: str) -> str:

@@ -13,6 +13,7 @@ from dgmarl.config.parts import (
     PPOConfig,
     QConfig,
 )
+from dgmarl.config.ranges import check_fields
 from dgmarl.errors import UsageError, suggest
 
 __all__ = [
@@ -28,8 +29,6 @@ __all__ = [
 
 FORMAT_VERSION = 2
 """Of run folders; a folder with a higher one was written by a newer dgmarl."""
-MAX_COUNT = 2_000_000_000
-"""Steps and seeds are 32-bit integers on the device."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,8 @@ class TrainConfig:
     steps: int = 1_000_000
     """Environment steps per seed."""
     n_envs: int = 10
-    """Parallel environments per seed."""
+    """Parallel environments per seed; 0: enough for 500 steps per update, by the length of
+    episodes."""
     rollout_length: int = 0
     """Steps per environment and iteration, with automatic resets; 0: one whole episode each."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -85,19 +85,7 @@ class TrainConfig:
                 "leave it out."
             )
         method = find_method(self.method)
-        for name in ("seeds", "n_envs", "steps"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}, but must be at least 1.")
-        for name in ("steps", "seed"):
-            if not 0 <= getattr(self, name) <= MAX_COUNT:
-                raise UsageError(
-                    f"{name} is {getattr(self, name)}, but must be from 0 to {MAX_COUNT:,}: "
-                    "counters have 32 bits."
-                )
-        if self.rollout_length < 0:
-            raise UsageError(
-                f"rollout_length is {self.rollout_length}, but must be 0 (whole episodes) or more."
-            )
+        check_fields(self)
         _check_learner(method, self)
 
 

@@ -7,6 +7,7 @@ aliases and with bounded size and depth: a file can hold values, never code, and
 
 import copy
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -116,7 +117,11 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
             raise UsageError(
                 f"--set was given {assignment!r}, but needs NAME=VALUE, for example --set noise=0."
             )
-        parsed[name.strip()] = _parse_yaml(value, f"the value of {name.strip()}")
+        # YAML reads 1e-3, without a point, as text.
+        scientific = re.fullmatch(r"\s*[-+]?\d+(\.\d*)?[eE][-+]?\d+\s*", value)
+        parsed[name.strip()] = (
+            float(value) if scientific else _parse_yaml(value, f"the value of {name.strip()}")
+        )
     return parsed
 
 
@@ -227,7 +232,10 @@ def _number(value: Any, kind: type, name: str) -> Any:
         or (kind is int and not whole)
     ):
         raise UsageError(f"{name} is {value!r}, but must be {wanted}.")
-    return kind(number)
+    try:
+        return kind(number)
+    except OverflowError:
+        raise UsageError(f"{name} has too many digits: give a smaller number.") from None
 
 
 def _instance(value: Any, kind: Any, wanted: str, name: str) -> Any:

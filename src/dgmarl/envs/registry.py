@@ -53,6 +53,19 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
     )
 
 
+def name_of(env: Environment) -> str:
+    """The id under which `make_env` finds an environment's class, with other options perhaps; its
+    bare name if it is found nowhere."""
+    cls = type(env)
+    if cls.__module__.startswith("dgmarl.") and env.spec.name.partition("/")[0] in FAMILIES:
+        return env.spec.name
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is None or cls.__qualname__ != cls.__name__:
+        return cls.__name__
+    in_package = "." in cls.__module__
+    return f"{cls.__module__ if in_package else Path(file).resolve()}:{cls.__name__}"
+
+
 def register_family(name: str, family: Family) -> None:
     """Add a family of environments; its name, the text before the slash, must be new."""
     if name in FAMILIES:

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.config.ranges import check_number
 from dgmarl.envs.base import Environment
-from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
 from dgmarl.graphs.sources import GivenSource, Graphs
 from dgmarl.rollout import Batch
@@ -222,11 +222,7 @@ class InterventionalSource(GivenSource):
 
     def __init__(self, horizon: int = 1, rewards: bool = False, env: Environment | None = None):
         """horizon: steps to look ahead. rewards: also give the reward graph B."""
-        if horizon < 1:
-            raise UsageError(
-                f"interventional:{horizon} looks no step ahead: choose 1 or more steps, for "
-                "example interventional:2."
-            )
+        check_number("interventional", horizon, "H in --graph interventional:H")
         self.horizon, self.rewards, self.env = horizon, rewards, env
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:

@@ -28,7 +28,7 @@ from dgmarl.errors import UsageError
 from dgmarl.files import DAMAGE, read_bytes
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import RECORDABLE, Batch
-from dgmarl.trust import GRAPH_KINDS
+from dgmarl.trust import GRAPH_KINDS, unknown_graph
 
 Graph = Bool[Array, "T B N N"] | Float[Array, "T B N N"]
 MOST_BYTES = 10_000_000
@@ -140,22 +140,16 @@ class OracleSource(GivenSource):
 
 Factory = Callable[[str, TrainConfig, Environment, Varying], GraphSource]
 """From the text after the colon, the configuration, the environment and the varying numbers."""
-SOURCES: dict[str, tuple[Factory, str]] = {}
-"""By name: the factory, and how the argument is written."""
+SOURCES: dict[str, Factory] = {}
+"""By name; what may follow the name is in `trust.GRAPH_KINDS`."""
 
 
 def register_source(name: str, factory: Factory, argument: str = "") -> None:
     """Add a source under the name that `--graph` takes; `argument` shows what follows the name."""
     if name in SOURCES:
         raise UsageError(f"The graph source {name} exists already: choose another name.")
-    SOURCES[name] = (factory, argument)
-    GRAPH_KINDS.add(name)
-
-
-def source_names() -> str:
-    """All that `--graph` takes, for messages."""
-    names = [name + argument for name, (_, argument) in SOURCES.items()]
-    return f"{', '.join(names)} or file.py:Source"
+    SOURCES[name] = factory
+    GRAPH_KINDS.setdefault(name, argument)
 
 
 def make_source(
@@ -164,14 +158,14 @@ def make_source(
     """The source with this name on the command line."""
     name, colon, argument = text.partition(":")
     if name in SOURCES:
-        factory, allowed = SOURCES[name]
+        allowed = GRAPH_KINDS[name]
         empty = colon and not argument and not allowed.startswith(":")
         if empty or (argument and not allowed):
             raise UsageError(f"--graph is {text!r}, but must be written {name}{allowed}.")
-        return factory(argument, config, env, varying or Varying.of(config))
+        return SOURCES[name](argument, config, env, varying or Varying.of(config))
     if colon and name:
         return _custom_source(text)
-    raise UsageError(f"--graph is {text!r}, but must be {source_names()}.")
+    raise unknown_graph(text)
 
 
 def as_graphs(found: Graph | Graphs) -> Graphs:
@@ -210,19 +204,23 @@ def _refuse_incomplete(text: str, source: Any, members: tuple[str, ...]) -> None
 
 
 def fixed_source(path: str) -> FixedSource:
-    """A matrix from a text file of 0s and 1s, or from a .npy file (never a pickle)."""
+    """A matrix from a text file of 0s and 1s, separated by spaces or commas, or from a .npy file
+    (never a pickle). Self-loops are always on."""
     try:
         # Not by its name: loadtxt would fetch URLs.
         content = read_bytes(path, MOST_BYTES)
         if path.endswith(".npy"):
             matrix = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
         else:
-            matrix = np.loadtxt(StringIO(content.decode()), ndmin=2)
+            lines = content.decode("utf-8-sig").replace(",", " ")
+            matrix = np.loadtxt(StringIO(lines), ndmin=2)
     except DAMAGE as error:
         reason = " ".join(str(error).split())
         raise UsageError(
             f"The graph file {path} cannot be read ({reason}): give a .npy file or rows of 0 and 1."
         ) from None
+    if matrix.ndim == 2:
+        matrix = np.where(np.eye(*matrix.shape, dtype=bool), 1, matrix)
     return FixedSource(lambda n: matrix)
 
 
@@ -244,7 +242,8 @@ def _interventional(
             "interventional:2; a reward graph is asked for by --credit.reward-graph measured."
         )
     measured = getattr(config.credit, "reward_graph", "none") == "measured"
-    return InterventionalSource(int(argument or 1), rewards=measured, env=env)
+    horizon = int(argument[:20] or 1)  # a text of digits has any length
+    return InterventionalSource(horizon, rewards=measured, env=env)
 
 
 def _learned(argument: str, config: TrainConfig, env: Environment, varying: Varying) -> GraphSource:
@@ -278,9 +277,9 @@ def _not_a_probability(text: str) -> UsageError:
 
 register_source("learned", _learned)
 register_source("oracle", lambda *_: OracleSource())
-register_source("interventional", _interventional, "[:H]")
-register_source("attention", _attention, "[:C]")
+register_source("interventional", _interventional)
+register_source("attention", _attention)
 register_source("self", lambda *_: FixedSource(lambda n: np.eye(n, dtype=bool)))
 register_source("complete", lambda *_: FixedSource(lambda n: np.ones((n, n), bool)))
-register_source("random", _random, ":P")
-register_source("fixed", lambda path, *_: fixed_source(path), ":FILE")
+register_source("random", _random)
+register_source("fixed", lambda path, *_: fixed_source(path))

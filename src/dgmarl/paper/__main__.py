@@ -5,8 +5,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from dgmarl.cli.guard import guarded
 from dgmarl.config.yaml import convert
-from dgmarl.errors import RunError, UsageError
 from dgmarl.paper.grids import GRIDS
 from dgmarl.paper.sweep import Resources, train_grid
 from dgmarl.sweeps.executor import BATCHED_RUNS
@@ -14,29 +14,25 @@ from dgmarl.sweeps.executor import BATCHED_RUNS
 
 def main(arguments: list[str] | None = None) -> int:
     """Train a grid; returns the exit code."""
-    options = _parser().parse_args(arguments)
-    try:
-        given = {
-            name: convert(value, int, f"--{name}")
-            for name in ("seeds", "steps", "workers", "batched")
-            if (value := getattr(options, name)) is not None
-        }
-        resources = Resources(given["workers"], given["batched"], options.apart)
-        train_grid(
-            options.name,
-            options.out,
-            given.get("seeds"),
-            given.get("steps"),
-            options.only,
-            options.runs,
-            resources,
-        )
-    except (UsageError, RunError) as error:
-        print(f"dgmarl: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
-    except KeyboardInterrupt:
-        print("dgmarl: stopped", file=sys.stderr)
-        return 130
+    return guarded(lambda _: _train(_parser().parse_args(arguments)))
+
+
+def _train(options: argparse.Namespace) -> int:
+    given = {
+        name: convert(value, int, f"--{name}")
+        for name in ("seeds", "steps", "workers", "batched")
+        if (value := getattr(options, name)) is not None
+    }
+    resources = Resources(given["workers"], given["batched"], options.apart)
+    train_grid(
+        options.name,
+        options.out,
+        given.get("seeds"),
+        given.get("steps"),
+        options.only,
+        options.runs,
+        resources,
+    )
     return 0
 
 

@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from dgmarl.cli.common import Count, Folder, counted, status
+from dgmarl.cli.common import (
+    Count,
+    OptionalCount,
+    OptionalFolder,
+    OutputFolder,
+    counted,
+    left_out,
+    status,
+)
+from dgmarl.cli.guard import AGAIN
 from dgmarl.errors import UsageError
-from dgmarl.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from dgmarl.paper.sweep import Plan
+
+KEPT = f"what is finished or has a run folder is kept: to go on, {AGAIN}"
 
 
 @dataclass(frozen=True)
@@ -21,11 +31,11 @@ class Reproduce:
 
     figure: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="FIGURE|all")]]
     """motivation, random-graphs, mpe, lbf, smaclite, or all."""
-    out: Path = Path("reproduction")
+    out: OutputFolder = Path("reproduction")
     """The folder for results, run folders, figures, tables and index.html."""
     seeds: Count = 10
     """Seeds per run."""
-    steps: Count | None = None
+    steps: OptionalCount = None
     """Environment steps per seed. Default: the paper's."""
     workers: Count = 1
     """Programs at a time; more than one uses idle cores while others compile."""
@@ -35,8 +45,12 @@ class Reproduce:
     """Each program in its own process: under CUDA MPS several then share a GPU."""
     dry_run: bool = False
     """Only list the runs and estimate the time on this machine, from a short trial."""
-    from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="DIR")] = None
+    from_: Annotated[Path | None, left_out("DIR", "from")] = None
     """Train nothing: draw from the published results below this folder, such as results."""
+
+    def after_stop(self) -> str:
+        """For whoever pressed Ctrl-C."""
+        return KEPT
 
     def run(self) -> int:
         """Plan, train with one progress bar, draw, and print where the page is."""
@@ -44,16 +58,14 @@ class Reproduce:
 
         from dgmarl.device import use_all_cores
         from dgmarl.paper import reproduce
-        from dgmarl.paper.sweep import Resources, refuse_below_one, train_plan
+        from dgmarl.paper.sweep import Resources, refuse_empty, train_plan
         from dgmarl.report.results import read_results
 
-        refuse_below_one(seeds=self.seeds, workers=self.workers, batched=self.batched)
         if self.dry_run and self.from_ is not None:
             raise UsageError(
                 "--dry-run plans training and --from trains nothing: give one of them."
             )
         figures = reproduce.figures_named(self.figure)
-        refuse_unwritable(self.out / "index.html")
         if self.from_ is not None:
             results = read_results(self.from_)
         else:
@@ -62,6 +74,7 @@ class Reproduce:
                 jax.config.update("jax_platforms", "cpu")
             use_all_cores()
             plan = reproduce.plan_figures(figures, self.out, self.seeds, self.steps)
+            refuse_empty(plan)
             if self.dry_run:
                 return _print_plan(plan)
             train_plan(plan, Resources(self.workers, self.batched, self.apart))
@@ -101,11 +114,11 @@ class Grid:
 
     name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]]
     """star-spread, lbf, lbf-oracle, lbf-values, lbf-ablations, lbf-models or smaclite."""
-    out: Path = Path("results")
+    out: OutputFolder = Path("results")
     """The folder for results, OUT/BENCHMARK/SCENARIO__METHOD.json."""
-    seeds: Count | None = None
+    seeds: OptionalCount = None
     """Seeds per run. Default: the grid's."""
-    steps: Count | None = None
+    steps: OptionalCount = None
     """Environment steps per seed. Default: the grid's."""
     workers: Count = 1
     """Programs at a time; more than one uses idle cores while others compile."""
@@ -113,10 +126,14 @@ class Grid:
     """Runs of equal shape in one program."""
     apart: bool = False
     """Each program in its own process: under CUDA MPS several then share a GPU."""
-    only: str = ""
+    only: Annotated[str, left_out("PATTERN")] = ""
     """Only runs whose SCENARIO__METHOD this regular expression matches."""
-    runs: Folder = None
+    runs: OptionalFolder = None
     """Also keep run folders here, from which interrupted runs resume."""
+
+    def after_stop(self) -> str:
+        """For whoever pressed Ctrl-C."""
+        return KEPT
 
     def run(self) -> int:
         """Train with one progress bar."""
@@ -132,7 +149,7 @@ class Theory:
     """Check the paper's claims by exact computation on random networked MDPs; write a page and a
     table of verdicts."""
 
-    out: Path = Path("theory")
+    out: OutputFolder = Path("theory")
     """The folder for theory.html and theory.json."""
     seed: int = 0
     """Seed of the random MDPs."""
@@ -141,7 +158,6 @@ class Theory:
 
     def run(self) -> int:
         """Run all checks with a progress bar and print the verdicts."""
-        refuse_unwritable(self.out / "theory.html")
         from rich.console import Console
         from rich.progress import Progress
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 from rich.console import Console
 
+from dgmarl.config.ranges import check_number
 from dgmarl.device import use_all_cores
 from dgmarl.errors import UsageError, suggest
 from dgmarl.files import refuse_unwritable
@@ -61,6 +62,12 @@ def make_plan(
     return plan
 
 
+def refuse_empty(plan: Plan) -> None:
+    """Say why, if none of the runs can be trained."""
+    if not plan.runs:
+        raise UsageError(next(iter(plan.not_runnable.values())))
+
+
 def train_plan(plan: Plan, resources: Resources) -> None:
     """Train what has no result yet, with one progress bar."""
     with SweepDisplay(plan.runs) as display:
@@ -91,7 +98,9 @@ def train_grid(
     resources = resources or Resources()
     if name not in GRIDS:
         raise UsageError(f"{name!r} is not a grid; {suggest(name, GRIDS)}")
-    refuse_below_one(seeds=seeds, workers=resources.workers, batched=resources.batched)
+    given = {"seeds": seeds, "steps": steps, **resources._asdict()}
+    for option in ("seeds", "steps", "workers", "batched"):
+        check_number(option, given[option], f"--{option}")
     grid = GRIDS[name]
     try:
         chosen = [run for run in grid.runs if re.search(only, run.name)]
@@ -113,18 +122,10 @@ def train_grid(
     seeds = grid.seeds if seeds is None else seeds
     steps = grid.steps if steps is None else steps
     plan = make_plan(chosen, out, folders, seeds, steps)
-    if not plan.runs:
-        raise UsageError(next(iter(plan.not_runnable.values())))
+    refuse_empty(plan)
     train_plan(plan, resources)
     done = sum(run.state == "done" for run in plan.runs)
     console = Console(stderr=True)
     console.print(
         f"{done} of {len(chosen)} runs have their results in {out}", markup=False, soft_wrap=True
     )
-
-
-def refuse_below_one(**options: int | None) -> None:
-    """Validate counts given as options of these names."""
-    for name, value in options.items():
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} is {value}, but must be at least 1.")

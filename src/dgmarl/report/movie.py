@@ -21,6 +21,13 @@ Rasterise = Callable[[str, int], bytes]
 """From an SVG text and a width in pixels to a PNG."""
 
 
+def require_movies(path: Path) -> None:
+    """Refuse a movie that could not be encoded, before there are pictures of it."""
+    _rasteriser()
+    if path.suffix == ".mp4":
+        _writer()
+
+
 def write_movie(
     frames: Sequence[str], path: Path, frames_per_s: float = 5.0, rasterise: Rasterise | None = None
 ) -> Path:
@@ -61,7 +68,7 @@ def _gif(pictures: list[np.ndarray], frames_per_s: float) -> bytes:
 
 
 def _mp4(pictures: list[np.ndarray], frames_per_s: float) -> bytes:
-    writer = _imported("imageio.v3", "imageio")
+    writer = _writer()
     # ffmpeg writes files, not streams, and is a process of its own: JAX warns of forks, but this
     # one runs another program.
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -76,6 +83,10 @@ def _mp4(pictures: list[np.ndarray], frames_per_s: float) -> bytes:
             macro_block_size=2,
         )
         return path.read_bytes()
+
+
+def _writer() -> Any:
+    return _imported("imageio.v3", "imageio")
 
 
 def _rasteriser() -> Rasterise:

@@ -19,7 +19,6 @@ import platform
 import shutil
 import stat
 import uuid
-import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -62,6 +61,14 @@ class RunFolder:
         self.save(0, state)
         write_yaml(self.path / "config.yaml", config)
         remember(env=config.env, graph=config.graph)
+
+    def discard(self) -> None:
+        """Remove a run that has only been begun."""
+        (self.path / "config.yaml").unlink(missing_ok=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        (self.path / ".lock").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other files of the user may be there
+            self.path.rmdir()
 
     def config(self) -> TrainConfig:
         """The configuration that the run was started with."""

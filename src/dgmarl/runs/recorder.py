@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 
 from dgmarl.config.methods import find_method
 from dgmarl.config.schema import TrainConfig
-from dgmarl.errors import RunError
+from dgmarl.config.yaml import write_yaml
+from dgmarl.errors import RunError, out_of_memory
 from dgmarl.files import LARGEST, is_number
 from dgmarl.graphs.metrics import uninformative
 from dgmarl.rollout import LARGEST_INPUT, UNUSABLE
@@ -52,6 +53,13 @@ class TrainResult(NamedTuple):
     interrupted: bool
     """Ctrl-C came before the steps were done."""
 
+    def __repr__(self) -> str:
+        mean = self.returns[:, -1].mean()
+        return (
+            f"TrainResult({self.config.env!r}, {self.config.method!r}, seeds={len(self.steps)}, "
+            f"steps={self.steps[:, -1].min()}, return {mean:.3f})"
+        )
+
 
 class Recorder:
     """Used as a context: holds the folder's lock, and turns Ctrl-C into a wish to stop at the next
@@ -87,7 +95,10 @@ class Recorder:
             self._context.callback(signal.signal, signal.SIGINT, before)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        # What never fitted into memory has nothing to be resumed from.
+        if self.folder and self.is_new() and not self.resume and out_of_memory(error):
+            self.folder.discard()
         self._context.close()
 
     @property
@@ -111,6 +122,8 @@ class Recorder:
         """Continue from the folder's newest whole checkpoint."""
         assert self.folder is not None
         self._n_saved, state = load_latest(self.folder.checkpoints, state, self.folder.run_id)
+        if self.config.steps > self.folder.config().steps:
+            write_yaml(self.folder.path / "config.yaml", self.config)
         history = self.folder.restore(self._n_saved, self.config)
         self.steps = list(history.returns.steps.T)
         self.returns = list(history.returns.returns.swapaxes(0, 1))

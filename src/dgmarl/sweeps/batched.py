@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from dgmarl.config.methods import METHODS, find_method
+from dgmarl.config.resolve import with_n_envs
 from dgmarl.config.schema import GraphCreditConfig, TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.config.yaml import build, plain
@@ -121,27 +122,29 @@ def shape(config: TrainConfig) -> str:
 def train_all(recorders: Sequence[Recorder]) -> list[TrainResult]:
     """One program: a run alone, or several batched; whatever has begun is resumed. Run folders get
     a replay."""
-    configs = [recorder.config for recorder in recorders]
+    first = recorders[0].config
+    env = make_env(first.env, **first.env_options)  # the same for all
     for recorder in recorders:
         recorder.resume = recorder.has_begun
+        recorder.config = with_n_envs(recorder.config, env.spec.horizon)
+    configs = [recorder.config for recorder in recorders]
     if len(configs) == 1:
-        program = Program(Trainer(configs[0]))
+        program = Program(Trainer(configs[0], env))
         results = train(program, recorders)
         write_final_replay(recorders[0], program.trainer, results[0])
         return results
-    batched = BatchedRuns(configs)
+    batched = BatchedRuns(configs, env)
     results = train(batched, recorders)
     recorded = partial(batched.record, [result.state for result in results])
-    write_final_replays(recorders, results, batched.env, recorded)
+    write_final_replays(recorders, results, env, recorded)
     return results
 
 
 class BatchedRuns:
     """Several runs as one program; the interface of `training.Program`."""
 
-    def __init__(self, configs: Sequence[TrainConfig]):
-        self.configs, self.base = configs, _common(configs)
-        self.env = make_env(self.base.env, **self.base.env_options)
+    def __init__(self, configs: Sequence[TrainConfig], env: Environment):
+        self.configs, self.base, self.env = configs, _common(configs), env
         self.n_seeds = len(configs) * self.base.seeds
         names = [
             config.graph if find_method(config.method).uses_graph else "self" for config in configs

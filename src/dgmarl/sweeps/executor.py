@@ -9,7 +9,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from tempfile import TemporaryFile
@@ -19,6 +20,7 @@ from typing import IO, Literal, NamedTuple, Protocol
 from dgmarl.errors import RunError
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
 from dgmarl.sweeps.batched import train_all
+from dgmarl.sweeps.claims import claimed
 from dgmarl.sweeps.planned import PlannedRun, batches
 from dgmarl.sweeps.published import publish
 
@@ -26,6 +28,8 @@ BATCHED_RUNS = 8
 """Runs of equal shape in one program, by default."""
 WORKER = (sys.executable, "-m", "dgmarl.sweeps.worker")
 """Command of a process that trains one batch of runs, which it reads from its standard input."""
+POLL_SECONDS = 2.0
+"""Between two looks at runs that another process trains."""
 ERROR_CHARACTERS = 2000
 """How much of a failed process's standard error is shown."""
 
@@ -33,7 +37,7 @@ ERROR_CHARACTERS = 2000
 class Outcome(NamedTuple):
     """How a run ended."""
 
-    status: Literal["published", "interrupted", "failed"]
+    status: Literal["published", "interrupted", "failed", "elsewhere"]
     message: str
 
 
@@ -59,6 +63,10 @@ class Silent:
         """Do nothing."""
 
 
+Train = Callable[[Sequence[PlannedRun], Event, Listener], None]
+"""`train_batch` or `train_apart`."""
+
+
 def execute(
     runs: Iterable[PlannedRun],
     listener: Listener | None = None,
@@ -67,7 +75,9 @@ def execute(
     batched_runs: int = BATCHED_RUNS,
     apart: bool = False,
 ) -> None:
-    """Train every run that is not done and publish each result as soon as it is complete.
+    """Train every run that is not done and publish each result as soon as it is complete. Runs that
+    another process has claimed are left to it; at the end they are waited for, and trained here if
+    it stops without a result.
 
     Up to `batched_runs` runs of equal shape share a program, and `workers` programs run at a time.
     A program that fails does not stop the others; its error is raised at the end. Ctrl-C stops
@@ -75,19 +85,35 @@ def execute(
     nothing more is started, and interrupted runs are not published."""
     listener = listener or Silent()
     train = train_apart if apart else train_batch
-    stop, failures = Event(), []
+    left, told = list(runs), False
+    while left := _execute_once(batches(left, batched_runs), train, listener, workers):
+        for run in left if not told else ():
+            listener.on_end(run, Outcome("elsewhere", "is trained by another process"))
+        told = True
+        time.sleep(POLL_SECONDS)
+        for run in left:
+            if run.state == "done":
+                listener.on_end(run, Outcome("published", "finished by another process"))
+
+
+def _execute_once(
+    groups: list[list[PlannedRun]], train: Train, listener: Listener, workers: int
+) -> list[PlannedRun]:
+    """Train each group that can be claimed; returns the runs that other processes have."""
+    stop, failures, elsewhere = Event(), [], []
     with ThreadPoolExecutor(workers) as pool:
-        jobs: dict[Future[None], list[PlannedRun]] = {
-            pool.submit(train, batch, stop, listener): batch
-            for batch in batches(runs, batched_runs)
+        jobs: dict[Future[list[PlannedRun]], list[PlannedRun]] = {
+            pool.submit(_train_claimed, train, group, stop, listener): group for group in groups
         }
         try:
             for job in as_completed(jobs):
                 error = job.exception()
-                if isinstance(error, Exception):
+                if error is None:
+                    elsewhere += job.result()
+                elif isinstance(error, Exception):
                     failures.append(error)
                     _report_failure(jobs[job], error, listener)
-                elif error is not None:
+                else:
                     raise error
         except BaseException:
             stop.set()
@@ -101,12 +127,21 @@ def execute(
         raise RunError(
             f"{len(failures)} of {len(jobs)} programs failed. The first: {failures[0]}"
         ) from failures[0]
+    return elsewhere
+
+
+def _train_claimed(
+    train: Train, runs: list[PlannedRun], stop: Event, listener: Listener
+) -> list[PlannedRun]:
+    """Train those of the runs that no other process trains, and return the others."""
+    with claimed(runs) as mine:
+        if mine and not stop.is_set():
+            train(mine, stop, listener)
+    return [run for run in runs if run not in mine and run.state != "done"]
 
 
 def train_batch(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
     """Train runs of equal shape in one program of this process and publish their results."""
-    if stop.is_set():
-        return
     results = train_all([_recorder(run, stop, listener) for run in runs])
     for run, result in zip(runs, results, strict=True):
         listener.on_end(run, _finish(run, result))
@@ -117,8 +152,6 @@ def train_apart(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> 
 
     The process stops at its next evaluation when its standard input is closed: by `stop`, or by the
     end of this process. It has a session of its own, so that Ctrl-C reaches it only in this way."""
-    if stop.is_set():
-        return
     # By default every process would reserve most of the GPU's memory.
     environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
     with TemporaryFile("w+") as errors:

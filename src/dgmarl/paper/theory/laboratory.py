@@ -2,7 +2,6 @@
 `run_laboratory`."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from dgmarl.errors import UsageError
+from dgmarl.config.ranges import check_number
+from dgmarl.files import write_atomic
 from dgmarl.paper.theory.bound_checks import (
     approximate_graph_section,
     information_section,
@@ -34,10 +34,7 @@ def run_laboratory(
 
     seed: every random draw follows from it. quick: small sizes, for tests. progress: called with
       what is being done and the fraction finished, from 0 to 1."""
-    if seed < 0:
-        raise UsageError(
-            f"The seed was {seed}; it must be 0 or more: choose a non-negative integer."
-        )
+    check_number("seed", seed)
     sizes = QUICK if quick else FULL
     tell = progress or (lambda _what, _fraction: None)
     samples_from, samples_to = 0.3, 0.98
@@ -68,15 +65,7 @@ def run_laboratory(
         "sections": [asdict(s) for s in sections],
         "proof_notes": PROOF_NOTES,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    _write(out / "theory.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
-    _write(out / "theory.html", render_page(sections, seed=seed, quick=quick))
+    write_atomic(out / "theory.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    write_atomic(out / "theory.html", render_page(sections, seed=seed, quick=quick))
     tell("Done", 1.0)
     return [claim for section in sections for claim in section.claims]
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the files atomically."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)

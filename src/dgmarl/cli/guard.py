@@ -1,0 +1,128 @@
+"""What every command is run in: errors become one sentence, and Ctrl-C stops it.
+
+The first Ctrl-C asks the command to stop and ends it after `GRACE` seconds if it has not; the
+second ends it at once. Python hands a signal to the main thread between two instructions, which a
+compilation or a program on the device holds up for as long as it takes; so a thread that the signal
+wakes up ends the process. Files are written atomically: whatever moment it is, they are whole."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+from dgmarl.errors import RunError, UsageError, out_of_memory
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_STOPPED = 130
+GRACE = 10.0
+"""Seconds between the first Ctrl-C and the end."""
+AGAIN = "give the same command again."
+SHOW_CURSOR = "\x1b[?25h"
+
+
+class Interrupts:
+    """A context that counts Ctrl-C and ends the process if need be."""
+
+    def __init__(self):
+        self.count = 0
+        self.advice: Callable[[], str] = lambda: AGAIN
+        """What to do after a stop, as the end of a sentence."""
+        self._pipe: tuple[int, int] | None = None
+        self._leaving = threading.Lock()
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            self._pipe = os.pipe()
+            os.set_blocking(self._pipe[1], False)
+            self._before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+            threading.Thread(target=self._watch, args=(self._pipe[0],), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pipe is not None:
+            signal.set_wakeup_fd(self._before)
+            os.close(self._pipe[1])  # ends the thread, which closes the other end
+
+    def _watch(self, wake_up: int) -> None:
+        while received := os.read(wake_up, 1):
+            if received[0] != signal.SIGINT:
+                continue
+            self.count += 1
+            if self.count > 1:
+                self.leave()
+            _say(f"stopping, within {GRACE:.0f} s; Ctrl-C again stops at once")
+            timer = threading.Timer(GRACE, self.leave)
+            timer.daemon = True
+            timer.start()
+        os.close(wake_up)
+
+    def leave(self) -> NoReturn:
+        """End the process without waiting for any thread."""
+        self._leaving.acquire()  # for good: only one thread gets further
+        if sys.stderr.isatty():
+            sys.stderr.write(SHOW_CURSOR)  # a progress display hides it
+        _say(f"stopped; {self.advice()}")
+        # Whoever reads the output may have stopped to read.
+        flush = threading.Thread(target=_flush, daemon=True)
+        flush.start()
+        flush.join(1)
+        os._exit(EXIT_STOPPED)
+
+
+def guarded(work: Callable[[Interrupts], int]) -> int:
+    """The exit code of a command."""
+    with Interrupts() as interrupts:
+        try:
+            code = work(interrupts)
+        except KeyboardInterrupt:
+            if interrupts.count:
+                interrupts.leave()
+            _say(f"stopped; {interrupts.advice()}")
+            return EXIT_STOPPED
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as error:
+            # An interrupted library may raise anything.
+            if interrupts.count:
+                interrupts.leave()
+            code, sentence = explain(error)
+            if not sentence:
+                raise
+            _say(sentence)
+    return EXIT_STOPPED if interrupts.count else code
+
+
+def explain(error: Exception) -> tuple[int, str]:
+    """Exit code and sentence for an error that is told in one; an empty sentence for a bug."""
+    if isinstance(error, UsageError | RunError):
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED, str(error)
+    if out_of_memory(error):
+        return EXIT_USAGE, (
+            "The memory of this machine is exhausted: use fewer seeds, environments (n_envs) or "
+            "episodes, smaller networks, or a machine with more."
+        )
+    if isinstance(error, OSError) and error.filename is not None:
+        name = str(error.filename)
+        name = name if len(name) < 200 else f"{name[:60]}..."
+        return EXIT_USAGE, f"{name} cannot be used ({error.strerror}): check the path."
+    return EXIT_FAILED, ""
+
+
+def printable(text: str) -> str:
+    """One line without control characters, which a name from a file may hold."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _say(sentence: str) -> None:
+    print(f"dgmarl: {printable(sentence)}", file=sys.stderr)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()

@@ -161,12 +161,11 @@ class Recorder:
         # A run that an older version began has not measured everything from the start.
         earlier = {**metrics, **(self.metrics[-1] if self.metrics else {})}
         values = {name: np.where(running, value, earlier[name]) for name, value in metrics.items()}
+        self._refuse_nan(values, running, before, step)
         with np.errstate(over="ignore", invalid="ignore"):
-            evaluated = {
-                "the evaluation's return": returns.mean(axis=1),
-                "the spread of the evaluation's returns": returns.std(axis=1),
-            }
-        self._refuse_nan({**values, **evaluated}, running, before, step)
+            evaluated = np.stack([returns.mean(axis=1), returns.std(axis=1)])
+        if not (np.abs(evaluated) < LARGEST).all():
+            raise self.failure("gave a NaN, infinite or too large return in an evaluation")
         self.steps.append(step)
         self.returns.append(returns)
         self.metrics.append(values)
@@ -284,6 +283,8 @@ class Recorder:
             bad = np.flatnonzero(running & ~(np.abs(value) < LARGEST))
             if len(bad):
                 k = int(bad[0])
+                if name.startswith("final_"):
+                    raise self.failure(f"gave {value[k]} as info {name.removeprefix('final_')}")
                 raise RunError(
                     f"{name} of seed {self.config.seed + k} became {value[k]} between step "
                     f"{before[k]} and {step[k]}; {self._last_checkpoint()}. Try a smaller "

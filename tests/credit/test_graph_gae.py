@@ -250,6 +250,7 @@ def test_reward_graph_equals_the_double_loop(seed, weight, others):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.rounding
 def test_fast_and_slow_reward_graph_agree(window):
     constant = np.random.default_rng(1).random((4, 4)) < 0.3
     continues = np.concatenate([window.continues[:-2], [[False] * 2], window.continues[-1:]])

@@ -106,8 +106,8 @@ def graph_gae(
       itself.
     cross_weight: one number, one per pair (broadcast to [..., N, N]), or one per step and pair
       (shape of `graph`).
-    others: "sum" or "mean" of the reached others. The mean costs O(T N^2) more for each of at
-      most min(N - 1, T) meetings.
+    others: "sum" or "mean" of the reached others. The mean costs O(T N^2) more for each
+      different lag at which an agent meets others, at most min(N - 1, T).
     per_pair: return the summands [T, ..., j, i] instead of their sum over i.
     method, max_degree: see `meeting_times`.
     own: the result of `gae` on the same arguments, where the caller has it already.
@@ -258,24 +258,20 @@ def mean_tails(
     def weights(met):
         return _mean_weights(jnp.where(met, 1, unreached), other)
 
-    def add(total, lag):
+    def meet(total, last):
+        lag = jnp.min(jnp.where(lags > last, lags, NEVER), axis=-1, keepdims=True)
         change = jnp.where(lag < NEVER, weights(lags <= lag) - weights(lags < lag), 0)
-        lag = jnp.where(lag < NEVER, lag, 0)
-        tail = jnp.take_along_axis(table[..., None, :], step + lag, axis=0, mode="clip")
-        return total + jnp.where(change == 0, 0, change * powers[lag] * tail), None
+        ahead = jnp.where(lag < NEVER, lag, 0)
+        tail = jnp.take_along_axis(table[..., None, :], step + ahead, axis=0)
+        return total + jnp.where(change == 0, 0, change * powers[ahead] * tail), lag
 
-    return lax.scan(add, start, _meetings(lags), unroll=2)[0]
+    def next_meeting(carry, _):
+        # Few agents meet others at many different lags.
+        return lax.cond(anywhere(carry[1] < NEVER), meet, lambda *same: same, *carry), None
 
-
-def _meetings(lags: Int[Array, "T *B N N"]) -> Int[Array, "M ..."]:
-    """The lags at which agents meet others, each once for an agent: at most N - 1 for each start,
-    and at most T in all."""
-    n_steps, n_agents = len(lags), lags.shape[-1]
-    if n_agents > n_steps:
-        return jnp.arange(n_steps).reshape(-1, *(1,) * lags.ndim)
-    ordered = jnp.moveaxis(jnp.sort(lags, axis=-1), -1, 0)[:-1]
-    again = jnp.concatenate([jnp.zeros_like(ordered[:1], bool), ordered[1:] == ordered[:-1]])
-    return jnp.where(again, NEVER, ordered)[..., None]
+    never_yet = jnp.full_like(lags[..., :1], -1)
+    n_meetings = min(table.shape[-1] - 1, len(table))
+    return lax.scan(next_meeting, (start, never_yet), length=n_meetings, unroll=2)[0][0]
 
 
 def _mean_weights(weight: Float[Array, "... N"], other: Bool[Array, "... N"]) -> Array:

@@ -42,8 +42,15 @@ ROWS = (
     ("ippo-dg", "oracle"),
     ("ippo-dg", "interventional"),
     ("ippo-dg", "learned"),
+    ("ippo-khop", "interventional"),
+    ("ippo-difference", "self"),
+    ("ippo-prd", "self"),
+    ("mappo-local", "self"),
     ("mappo-global", "self"),
     ("mappo-dg", "oracle"),
+    ("mappo-dg", "interventional"),
+    ("mappo-coma", "self"),
+    ("mappo-gpae", "self"),
     *((name, "self") for name, method in METHODS.items() if method.whole_episodes),
 )
 
@@ -183,7 +190,7 @@ def main() -> None:
         prepared = list(track(programs, "compiling", len(jobs), console=Console(stderr=True)))
     speeds = measure([(lap, state) for lap, state, _ in prepared], options.laps)
     for (method, graph, n), (lap, _, compile_s), speed in zip(jobs, prepared, speeds, strict=True):
-        name = f"{method} {graph if method.endswith('dg') else ''}".strip()
+        name = f"{method} {graph if METHODS[method].uses_graph else ''}".strip()
         rows.append(
             {
                 "method": name,

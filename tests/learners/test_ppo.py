@@ -357,6 +357,30 @@ def test_one_iteration_is_four_full_batch_steps_of_adam():
             np.testing.assert_allclose(new, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(("trained", "rate"), [(0, 1.0), (75, 0.25), (200, 0.0)])
+def test_a_falling_learning_rate_is_in_proportion_to_the_steps_left(trained, rate):
+    """Of 100 steps; extended runs may have had more. One epoch, so that there is one gradient."""
+    batch, _ = padded_episodes(np.random.default_rng(0))
+
+    def change(anneal: bool, n_trained: int) -> np.ndarray:
+        learner = PPOConfig(hidden=8, epochs=1, anneal_lr=anneal)
+        config = TrainConfig("by hand", method="ippo-local", learner=learner, steps=100)
+        ppo = PPO(config, Unplayed(SPEC), Varying.of(config))
+        state = ppo.init(jax.random.key(0))
+        if anneal:
+            state.opt_state["steps"] = jnp.int32(n_trained)
+        ones = jnp.ones((T, B, N))
+        after, _ = ppo.update(
+            state, batch, Credit(ones, ones, ones), jax.random.key(1), jnp.bool_(True)
+        )
+        if anneal:
+            assert after.opt_state["steps"] == n_trained + batch.valid.sum()
+        moved = jax.tree.map(jnp.subtract, after.params, state.params)
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(moved)])
+
+    np.testing.assert_allclose(change(True, trained), rate * change(False, 0), atol=1e-6)
+
+
 @pytest.mark.parametrize("greedy", [True, False])
 def test_unavailable_actions_are_never_taken(greedy):
     ppo, state, n_envs = made().ppo, made().state, 2000

@@ -19,6 +19,7 @@ from dgmarl.paper.results_page import (
     draw_figures,
     page_text,
     readme_section,
+    with_credit,
     with_section,
     write_page,
 )
@@ -45,6 +46,8 @@ def test_the_committed_pages_are_current(drawn):
     assert page_text(RESULTS, COSTS, drawn) == committed, HINT
     readme = (ROOT / "README.md").read_text()
     assert with_section(readme, readme_section(RESULTS, COSTS)) == readme, HINT
+    credit = (ROOT / "docs" / "credit.md").read_text()
+    assert with_credit(credit, RESULTS, ROOT / "results") == credit, HINT
 
 
 def test_the_committed_figures_are_current(drawn):

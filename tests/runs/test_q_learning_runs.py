@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import dgmarl
-from dgmarl import api
+from dgmarl import api, make_env
 from dgmarl.config.methods import METHODS
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, override, plain
 from dgmarl.runs.folder import RunFolder
+from dgmarl.runs.playing import credit_note
 from dgmarl.sweeps.executor import execute
 from dgmarl.sweeps.planned import PlannedRun
 from dgmarl.training import Trainer
@@ -245,7 +246,11 @@ def test_the_mixer_makes_the_method(method, other):
     ("env", "options", "said"),
     [
         ("lbf/8x8-2p-2f", {}, ""),
-        ("lbf/8x8-3p-2f", {}, "In training the rewards of others had a weight of 0.3."),
+        (
+            "lbf/8x8-3p-2f",
+            {},
+            "In training the rewards of others were averaged over those reached.",
+        ),
         (
             "lbf/8x8-2p-2f",
             {"credit.unreached_weight": 0.05},
@@ -253,12 +258,12 @@ def test_the_mixer_makes_the_method(method, other):
         ),
         (
             "lbf/8x8-3p-2f",
-            {"credit.unreached_weight": 0.2, "credit.cross_weight": 0.5},
+            {"credit.unreached_weight": 0.2, "credit.cross_weight": 0.5, "credit.others": "sum"},
             "In training they kept the weight 0.2. "
             "In training the rewards of others had a weight of 0.5.",
         ),
     ],
 )
 def test_a_replay_says_how_graph_credit_was_weighed(env, options, said):
-    run = api.Run(resolve(env, "ippo-dg", options), *[None] * 5)
-    assert run.credit_note() == said
+    config = resolve(env, "ippo-dg", options)
+    assert credit_note(config, make_env(env)) == said

@@ -1,5 +1,5 @@
-"""Write `docs/results.md` with its figures and the results section of the README: `python -m
-dgmarl.paper.results_page`.
+"""Write `docs/results.md` with its figures, the results section of the README and the comparison
+of rules in `docs/credit.md`: `python -m dgmarl.paper.results_page`.
 
 Every number and verdict is computed from the files in `results/`; a test checks that the committed
 pages are current. New results are included by adding their files."""
@@ -25,6 +25,7 @@ from dgmarl.paper.claims import (
     of_values,
     trios,
 )
+from dgmarl.paper.credit_page import credit_section
 from dgmarl.paper.grids import LBF_STEPS, SIX
 from dgmarl.paper.names import BACKBONES, VALUES
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
@@ -39,6 +40,7 @@ CREDIT_TITLES = ("local", "global", "graph", "graph minus the better of the two"
 BETTER = ("better", "open", "worse")
 WIDTHS = ("wider", "open", "narrower")
 COSTS = "costs.json"
+SPEEDS = "benchmarks/train-cpu-rules.json"
 GRAPHS = {
     "oracle": "",
     "learned": " (as the paper has it)",
@@ -561,15 +563,24 @@ def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
         write_atomic(
             readme, with_section(readme.read_text(encoding="utf-8"), readme_section(found, costs))
         )
+    credit = out / "credit.md"
+    if credit.is_file():
+        write_atomic(credit, with_credit(credit.read_text(encoding="utf-8"), found, results))
     return write_atomic(out / "results.md", content)
 
 
+def with_credit(document: str, found: Sequence[Result], results: Path) -> str:
+    """`docs/credit.md` with its comparison of rules."""
+    section = credit_section(found, read_json(results / SPEEDS)["rows"])
+    return with_section(document, f"{MARKS[0]}\n{section}\n{MARKS[1]}")
+
+
 def with_section(readme: str, section: str) -> str:
-    """The README with what stands between its marks replaced."""
+    """A document with what stands between its marks replaced."""
     between = re.compile(f"{re.escape(MARKS[0])}.*?{re.escape(MARKS[1])}", re.DOTALL)
     if not between.search(readme):
         raise UsageError(
-            f"The README lacks the lines {MARKS[0]!r} and {MARKS[1]!r}: put them where the "
+            f"The document lacks the lines {MARKS[0]!r} and {MARKS[1]!r}: put them where the "
             "results shall stand."
         )
     return between.sub(lambda _: section, readme)

@@ -1,0 +1,126 @@
+"""The section of `docs/credit.md` that compares the credit rules, computed from `results/`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgmarl.paper.claims import Trio, trios
+from dgmarl.paper.grids import RIVALS, SIX, SIZES
+from dgmarl.paper.names import BACKBONES
+from dgmarl.paper.tables import markdown, text
+from dgmarl.report.aggregate import Aggregates, over_scenarios
+from dgmarl.report.results import Result
+from dgmarl.report.statistics import mean_interval
+from dgmarl.report.style import style
+
+FORAGING, STAR_SPREAD, ANNEALED = "lbf-credit", "star-spread-credit", "lbf-anneal"
+DEFAULT = "dg-interventional"
+"""The graph credit that the comparison is about: the measured graph with the default weights."""
+BASELINES = tuple(f"{backbone}-{kind}" for backbone in BACKBONES for kind in ("local", "global"))
+
+
+def credit_section(results: Sequence[Result], speeds: Sequence[dict[str, Any]]) -> str:
+    """Tables of all rules on foraging and Star-Spread with their cost, and the default against the
+    better of local and global credit.
+
+    speeds: rows of `benchmarks/train.py --json`."""
+    foraging = _foraging(results)
+    return f"""Final returns (mean over 10 seeds of the last evaluation, 95 % interval) after 5
+million steps of foraging; local and global credit are the published runs, whose numbers are the
+default's. *Cost* is the time per environment step relative to local credit with the same backbone
+(one seed, two CPU cores, `10x10-3p-3f`).
+
+{_foraging_table(foraging, _costs(speeds))}
+
+Graph credit with the graph that the simulator measures, against the better of local and global
+credit; *better* and *worse*: the interval of the difference excludes 0.
+
+{_against_baselines(trios(foraging, "lbf", DEFAULT))}
+
+Star-Spread, 1 million steps, where the graph is the oracle's:
+
+{_star_spread_table(results)}
+
+A learning rate that falls to 0 (`--learner.anneal-lr`), foraging with two players:
+
+{_annealed_table(results)}"""
+
+
+def _foraging(results: Sequence[Result]) -> list[Result]:
+    """The rules' runs beside local and global credit, as one benchmark."""
+    return [
+        result._replace(benchmark="lbf")
+        for result in results
+        if result.benchmark == FORAGING
+        or (result.benchmark == "lbf" and result.method in BASELINES)
+    ]
+
+
+def _costs(speeds: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Time per step relative to local credit of the same backbone, by the label of a run."""
+    steps = {row["method"].replace(" ", "-"): row["steps_per_s"] for row in speeds}
+    return {
+        label: f"{steps[f'{backbone}-local'] / speed:.1f}"
+        for label, speed in steps.items()
+        for backbone in BACKBONES
+        if label.startswith(f"{backbone}-") and f"{backbone}-local" in steps
+    }
+
+
+def _foraging_table(foraging: Sequence[Result], costs: dict[str, str]) -> str:
+    found = {(result.scenario, result.method): result for result in foraging}
+    together = over_scenarios(foraging)
+    assert isinstance(together, Aggregates)
+    rows = []
+    for label in (*BASELINES, *_labels()):
+        cells = [
+            text(mean_interval(found[scenario, label].final)) if (scenario, label) in found else ""
+            for scenario in SIX
+        ]
+        iqm = text(together.iqm(label)) if label in together.of_method else ""
+        rows.append((style(label).name, *cells, iqm, costs.get(label, "")))
+    return markdown(("credit", *(f"`{name}`" for name in SIX), "IQM", "cost"), rows)
+
+
+def _labels() -> list[str]:
+    return ["-".join(filter(None, (rival.method, rival.graph))) for rival in RIVALS]
+
+
+def _against_baselines(pairs: Sequence[Trio]) -> str:
+    rows = []
+    for trio in pairs:
+        interval = trio.advantage
+        verdict = "better" if interval.low > 0 else "worse" if interval.high < 0 else "open"
+        baseline = style(trio.better_baseline.method).name
+        names = (BACKBONES[trio.backbone], f"`{trio.scenario}`", baseline)
+        rows.append((*names, text(interval), verdict))
+    titles = ("backbone", "scenario", "better baseline", "graph minus baseline", "")
+    return markdown(titles, rows)
+
+
+def _star_spread_table(results: Sequence[Result]) -> str:
+    own = [result for result in results if result.benchmark == STAR_SPREAD]
+    found = {(result.scenario, result.method): result for result in own}
+    rows = []
+    for label in dict.fromkeys((*BASELINES, *(result.method for result in own))):
+        cells = [
+            text(mean_interval(found[size, label].final)) if (size, label) in found else ""
+            for size in SIZES
+        ]
+        rows.append((style(label).name, *cells))
+    return markdown(("credit", *(f"N = {size.removeprefix('n')}" for size in SIZES)), rows)
+
+
+def _annealed_table(results: Sequence[Result]) -> str:
+    """Runs with a falling learning rate beside those with a constant one."""
+    constant = {(result.scenario, result.method): result for result in _foraging(results)}
+    rows = [
+        (
+            style(result.method).name,
+            f"`{result.scenario}`",
+            text(mean_interval(constant[result.scenario, result.method].final)),
+            text(mean_interval(result.final)),
+        )
+        for result in results
+        if result.benchmark == ANNEALED and (result.scenario, result.method) in constant
+    ]
+    return markdown(("credit", "scenario", "constant", "falling"), rows)

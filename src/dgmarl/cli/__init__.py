@@ -69,11 +69,14 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
     if name not in commands():
         raise UsageError(f"{name!r} is not a command; {suggest(name, commands())}")
     command = load_command(name)
-    from dgmarl.cli.common import check_command
+    from dgmarl.cli.common import NotANumberError, check_command
 
     rest, config = _take_option(rest, "--config")
     rest, save = _take_option(rest, "--save-config")
-    parsed = _parse(name, command, rest, config)
+    try:
+        parsed = _parse(name, command, rest, config)
+    except NotANumberError as error:
+        raise UsageError(error.sentence(rest)) from None
     check_command(parsed, rest)
     interrupts.advice = getattr(parsed, "after_stop", interrupts.advice)
     if save is not None:
@@ -88,7 +91,7 @@ def _parse(name: str, command: Any, arguments: list[str], config: str | None) ->
     itself, with `from_arguments`."""
     import tyro
 
-    from dgmarl.cli.common import INTEGERS
+    from dgmarl.cli.common import NUMBERS
 
     values = {} if config is None else _read_options(config)
     if hasattr(command, "from_arguments"):
@@ -99,7 +102,7 @@ def _parse(name: str, command: Any, arguments: list[str], config: str | None) ->
         prog=f"dgmarl {name}",
         description=_describe(command),
         args=arguments,
-        registry=INTEGERS,
+        registry=NUMBERS,
     )
     if config is None:
         return parse()

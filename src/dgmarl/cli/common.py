@@ -13,23 +13,48 @@ from dgmarl.config.yaml import convert
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
 
-# So that a number of steps may be written 1e6.
-COUNT = tyro.constructors.PrimitiveConstructorSpec(
-    nargs=1,
-    metavar="INT",
-    instance_from_str=lambda texts: convert(texts[0], int, "the number"),
-    is_instance=lambda value: isinstance(value, int),
-    str_from_instance=lambda value: [str(value)],
-)
-INTEGERS = tyro.constructors.ConstructorRegistry()
-"""Reads every integer of a command line as `COUNT` does."""
+
+class NotANumberError(Exception):
+    """A word that an option cannot read as its number. The parser would tell a ValueError in a box
+    of several lines."""
+
+    def sentence(self, arguments: list[str]) -> str:
+        """Names the option in a command line that holds the word."""
+        text, wanted = self.args
+        flags = [flag for flag, value in pairwise(arguments) if value == text]
+        flags += [word.partition("=")[0] for word in arguments if word.endswith(f"={text}")]
+        shown = text if len(text) < 40 else f"{text[:20]}..."
+        return f"{flags[0] if flags else 'A number'} is {shown!r}, but must be {wanted}."
 
 
-@INTEGERS.primitive_rule
-def _read_integer(
+def _number(kind: type, metavar: str, wanted: str) -> tyro.constructors.PrimitiveConstructorSpec:
+    def read(texts: list[str]) -> Any:
+        try:
+            return convert(texts[0], kind, "the number")
+        except UsageError:
+            raise NotANumberError(texts[0], wanted) from None
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, int | kind) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+COUNT = _number(int, "INT", "a whole number")
+"""A number of steps may be written 1e6."""
+FLOAT = _number(float, "FLOAT", "a number")
+NUMBERS = tyro.constructors.ConstructorRegistry()
+"""Reads every number of a command line as `COUNT` and `FLOAT` do."""
+
+
+@NUMBERS.primitive_rule
+def _read_number(
     info: tyro.constructors.PrimitiveTypeInfo,
 ) -> tyro.constructors.PrimitiveConstructorSpec | None:
-    return COUNT if info.type is int else None
+    return {int: COUNT, float: FLOAT}.get(info.type)
 
 
 def left_out(metavar: str, name: str | None = None) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from dgmarl.cli.common import (
-    INTEGERS,
+    NUMBERS,
     Folder,
     OptionalFolder,
     Options,
@@ -93,7 +93,7 @@ class Train:
         parsed: Any = tyro.cli(
             _flags(default),
             args=arguments,
-            registry=INTEGERS,
+            registry=NUMBERS,
             prog="dgmarl train",
             description=description,
         )

@@ -95,7 +95,7 @@ def test_a_number_out_of_range_is_refused_and_writes_nothing(
     ],
     ids=" ".join,
 )
-@pytest.mark.parametrize("path", ["", "file/x", LONG, f"new/{LONG}/x", "/proc/none/x"])
+@pytest.mark.parametrize("path", ["", "file/x", LONG, f"new/{LONG}/x", "/proc/none/x", "x/" * 999])
 def test_a_path_that_cannot_be_written_is_refused(capsys, tmp_path, monkeypatch, arguments, path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")

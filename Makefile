@@ -2,8 +2,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests compile without optimisation unless they say otherwise (tests/conftest.py).
-OPTIMISED := --xla_backend_optimization_level=1
 
 .PHONY: demo test test-slow lint format bench clean
 
@@ -12,10 +10,10 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
-	XLA_FLAGS=$(OPTIMISED) $(BIN)/python -m pytest -m 'rounding and not slow' -n auto --maxprocesses 2
+	TEST_OPTIMISATION=1 $(BIN)/python -m pytest -m 'rounding and not slow' -n auto --maxprocesses 2 tests/credit tests/graphs tests/parity
 
 test-slow: $(VENV)/.installed-dev
-	XLA_FLAGS=$(OPTIMISED) $(BIN)/python -m pytest -m slow -n auto --maxprocesses 2 --dist loadfile
+	TEST_OPTIMISATION=1 $(BIN)/python -m pytest -m slow -n auto --maxprocesses 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -181,9 +181,12 @@ def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | No
     """Remove `--option VALUE` or `--option=VALUE` from the arguments."""
     for k, argument in enumerate(arguments):
         if argument == option:
-            if k + 1 == len(arguments):
-                raise UsageError(f"{option} needs the path of a YAML file after it.")
-            return arguments[:k] + arguments[k + 2 :], arguments[k + 1]
-        if argument.startswith(f"{option}="):
-            return arguments[:k] + arguments[k + 1 :], argument.partition("=")[2]
+            value, rest = next(iter(arguments[k + 1 :]), ""), arguments[k + 2 :]
+        elif argument.startswith(f"{option}="):
+            value, rest = argument.partition("=")[2], arguments[k + 1 :]
+        else:
+            continue
+        if not value:
+            raise UsageError(f"{option} needs the path of a YAML file after it.")
+        return arguments[:k] + rest, value
     return arguments, None

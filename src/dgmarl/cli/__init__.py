@@ -19,6 +19,7 @@ from dgmarl import __version__
 from dgmarl.cli.guard import Interrupts, guarded, printable
 from dgmarl.config.yaml import build, plain, read_yaml, write_yaml
 from dgmarl.errors import UsageError, suggest
+from dgmarl.files import refuse_unwritable
 from dgmarl.trust import module_file, require_trust
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
     if save is not None:
         options = plain(getattr(parsed, "resolved", lambda: parsed)())
         options.pop("trust", None)
+        refuse_unwritable(save)
         write_yaml(save, options)
     return parsed.run()
 

@@ -214,6 +214,7 @@ def _flags(default: TrainConfig) -> type:
         metavar="ENV",
         help="Environment id, module:Class or file.py:Class (needed unless --resume or --config "
         "names one).",
+        help_behavior_hint="",
     )
     env = ("env", tyro.conf.Positional[Annotated[str, about]], default.env)
     parts = [(f.name, f.type, f.default) for cls in (config, options) for f in fields(cls)]

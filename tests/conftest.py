@@ -1,10 +1,12 @@
 """Shared by all tests: compiled programs, and the recordings of the original environments."""
 
+import ctypes
 import gc
 import mmap
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -73,8 +75,11 @@ def browser():
 
 @pytest.fixture(autouse=True, scope="module")
 def _bounded_memory():
-    """Compiled programs of a module are dropped after it: a worker would gather gigabytes."""
+    """Compiled programs of a module are dropped after it, and their memory given back to the
+    system: a worker would gather gigabytes."""
     yield
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
         gc.collect()
+        with suppress(OSError, AttributeError):  # only the GNU library has it
+            ctypes.CDLL(None).malloc_trim(0)

@@ -118,6 +118,8 @@ def unwritable(path: Path, error: OSError) -> UsageError | RunError:
 
 LONGEST_NAME = 255
 """Bytes of a file name, on all usual file systems."""
+DEEPEST = 200
+"""Folders of a path; Python makes missing ones recursively."""
 
 
 def refuse_unwritable(name: Path | str, *, folder: bool = False) -> None:
@@ -136,6 +138,8 @@ def refuse_unwritable(name: Path | str, *, folder: bool = False) -> None:
             raise OSError(errno.EINVAL, "it is a device, not a file")
         if max(len(os.fsencode(part)) for part in path.parts) > LONGEST_NAME:
             raise OSError(errno.ENAMETOOLONG, f"a name has over {LONGEST_NAME} bytes")
+        if len(path.parts) > DEEPEST:
+            raise OSError(errno.ENAMETOOLONG, f"it has over {DEEPEST} folders")
         parent = path.absolute().parent
         while not parent.exists() and parent != parent.parent:
             parent = parent.parent

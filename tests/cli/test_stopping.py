@@ -12,6 +12,8 @@ from dgmarl.cli import guard
 from dgmarl.cli.guard import explain, guarded
 from dgmarl.errors import RunError, UsageError, out_of_memory
 
+LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""A shell that starts the tests in the background has their children ignore Ctrl-C."""
 PROGRAM = """
 import sys, time
 from dgmarl.cli import guard
@@ -44,7 +46,7 @@ IN_A_FINALISER = """
 def stopped(work: str, signals: int, grace: float) -> tuple[int, str]:
     """Exit code and standard error."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(work=work, grace=grace)],
+        [sys.executable, "-c", LISTEN + PROGRAM.format(work=work, grace=grace)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -123,7 +125,8 @@ def test_an_interrupt_without_a_signal_is_a_stop_too(capsys):
 )
 @pytest.mark.parametrize("signals", [1, 2])
 def test_every_long_command_stops(tmp_path, arguments, seconds, signals):
-    program = [sys.executable, "-c", "import sys; from dgmarl.cli import main; main(sys.argv[1:])"]
+    start = f"{LISTEN}import sys; from dgmarl.cli import main; main(sys.argv[1:])"
+    program = [sys.executable, "-c", start]
     process = subprocess.Popen(
         [*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
     )

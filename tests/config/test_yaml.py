@@ -153,3 +153,11 @@ def test_what_makes_a_small_file_large_is_refused(tmp_path, content, words):
     path.write_text(content)
     with pytest.raises(UsageError, match=words):
         read_yaml(path)
+
+
+@pytest.mark.parametrize("text", ["1e-3", "2e3", "1.5e6", "-1E+2"])
+def test_numbers_with_an_exponent_are_numbers(text, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"env_options: {{x: {text}}}")
+    assert read_yaml(path) == {"env_options": {"x": float(text)}}
+    assert parse_assignments([f"x={text}"]) == {"x": float(text)}

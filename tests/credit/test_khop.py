@@ -55,5 +55,5 @@ def test_soft_edges_count_with_the_strongest_path():
 
 
 def test_no_hop_is_refused():
-    with pytest.raises(UsageError, match=r"credit.hops is 0, but must be at least 1"):
+    with pytest.raises(UsageError, match=r"credit.hops is 0, but must be from 1 to 1,000"):
         resolve("lbf/5x5-2p-1f", "ippo-khop", {"credit.hops": 0})

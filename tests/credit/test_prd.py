@@ -60,5 +60,5 @@ def test_the_critic_learns_and_the_batch_is_credited_by_the_one_before():
 
 
 def test_a_threshold_out_of_range_is_refused():
-    with pytest.raises(UsageError, match=r"credit.threshold is -1, but must be 0 or more"):
+    with pytest.raises(UsageError, match=r"credit.threshold is -1, but must be from 0 to"):
         resolve("lbf/8x8-3p-2f", "ippo-prd", {"credit.threshold": -1.0})

@@ -388,5 +388,5 @@ def test_bad_input_is_refused():
         intervene(env, state, KEY, action, alternatives=3, sample_key=KEY)
     with pytest.raises(ValueError, match="call init"):
         InterventionalSource().infer(None, play_randomly(env, 1, 2), KEY)
-    with pytest.raises(UsageError, match="1 or more steps"):
+    with pytest.raises(UsageError, match="from 1 to 1,000 steps"):
         InterventionalSource(horizon=0)

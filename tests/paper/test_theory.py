@@ -422,6 +422,6 @@ def test_laboratory_writes_a_page_and_a_table(tmp_path):
 
 
 def test_a_negative_seed_is_refused_and_nothing_is_written(tmp_path):
-    with pytest.raises(UsageError, match="seed was -1"):
+    with pytest.raises(UsageError, match="seed is -1"):
         run_laboratory(tmp_path / "new", seed=-1)
     assert not (tmp_path / "new").exists()

@@ -104,6 +104,8 @@ def check_options(options: Any) -> None:
 
 def _written(value: float) -> str:
     """Whole numbers with separators of thousands, long ones by their magnitude."""
-    if not math.isfinite(value) or abs(value) < 1e15:
-        return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+    if isinstance(value, float):
+        return f"{value:,g}"
+    if abs(value) < 10**15:
+        return f"{value:,}"
     return f"about {'-' if value < 0 else ''}1e{int(math.log10(abs(value)))}"

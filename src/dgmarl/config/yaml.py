@@ -117,11 +117,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
             raise UsageError(
                 f"--set was given {assignment!r}, but needs NAME=VALUE, for example --set noise=0."
             )
-        # YAML reads 1e-3, without a point, as text.
-        scientific = re.fullmatch(r"\s*[-+]?\d+(\.\d*)?[eE][-+]?\d+\s*", value)
-        parsed[name.strip()] = (
-            float(value) if scientific else _parse_yaml(value, f"the value of {name.strip()}")
-        )
+        parsed[name.strip()] = _parse_yaml(value, f"the value of {name.strip()}")
     return parsed
 
 
@@ -287,6 +283,9 @@ def _loader() -> Any:
             return value
 
     PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.construct_yaml_int)
+    # YAML 1.1 takes 1e-3 and 1.5e6 for text: the first lacks a point, the second a sign.
+    power = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+    PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", power, list("-+0123456789"))
     return PlainLoader
 
 

@@ -26,6 +26,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.config.ranges import check_number
 from dgmarl.envs.base import Environment
+from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
 from dgmarl.graphs.sources import GivenSource, Graphs
 from dgmarl.rollout import Batch

@@ -19,6 +19,7 @@ import platform
 import shutil
 import stat
 import uuid
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

@@ -122,11 +122,12 @@ DEEPEST = 200
 """Folders of a path; Python makes missing ones recursively."""
 
 
-def refuse_unwritable(path: Path | str) -> None:
-    """Raise a UsageError before long work if a file at `path` could not be written afterwards.
+def refuse_unwritable(name: Path | str, *, folder: bool = False) -> None:
+    """Raise a UsageError before long work if the file `name`, or files in the folder of that name,
+    could not be written afterwards.
 
     Tried with a nameless file in the nearest folder that exists; nothing is left behind."""
-    path = Path(path)
+    path = Path(name, "file") if folder else Path(name)
     try:
         if path.is_dir():
             raise UsageError(
@@ -150,5 +151,5 @@ def refuse_unwritable(path: Path | str) -> None:
         if isinstance(error, UsageError):
             raise
         reason = getattr(error, "strerror", None) or error
-        name = str(path) if len(str(path)) < 200 else f"{str(path)[:60]}..."
-        raise UsageError(f"{name} cannot be written ({reason}): choose another place.") from None
+        shown = str(name) if len(str(name)) < 200 else f"{str(name)[:60]}..."
+        raise UsageError(f"{shown} cannot be written ({reason}): choose another place.") from None

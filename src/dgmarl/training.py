@@ -119,8 +119,8 @@ class Trainer:
         per_iteration = self.length * config.n_envs
         if config.steps < per_iteration:
             raise UsageError(
-                f"steps is {config.steps}, but one iteration alone can take {per_iteration}: train "
-                "for at least that long."
+                f"steps is {config.steps:,}, but one iteration alone can take {per_iteration:,}: "
+                "train for at least that long."
             )
         self.iterations_per_evaluation = -(-config.evaluation.interval // per_iteration)
 

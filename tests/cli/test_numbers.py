@@ -92,6 +92,7 @@ def test_a_number_out_of_range_is_refused_and_writes_nothing(
         ["reproduce", "lbf", "--out"],
         ["grid", "lbf", "--runs"],
         ["table", "results", "--marl-eval"],
+        ["envs", "--save-config"],
     ],
     ids=" ".join,
 )

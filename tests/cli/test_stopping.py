@@ -34,6 +34,13 @@ DEAF = """
         except KeyboardInterrupt:
             pass
 """
+IN_A_FINALISER = """
+    class Slow:
+        def __del__(self):
+            time.sleep(60)
+    Slow()
+    time.sleep(60)
+"""
 
 
 def stopped(work: str, signals: int, grace: float) -> tuple[int, str]:
@@ -55,8 +62,13 @@ def stopped(work: str, signals: int, grace: float) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     ("work", "signals", "grace"),
-    [("time.sleep(60)", 1, 50), (DEAF, 1, 0.2), (DEAF, 2, 50)],
-    ids=["one", "one that is swallowed", "two"],
+    [
+        ("time.sleep(60)", 1, 50),
+        (IN_A_FINALISER, 1, 50),
+        (DEAF, 1, 0.2),
+        (DEAF, 2, 50),
+    ],
+    ids=["one", "one in a finaliser", "one that is swallowed", "two"],
 )
 def test_ctrl_c_ends_a_command_with_one_sentence(work, signals, grace):
     code, errors = stopped(work, signals, grace)

@@ -186,7 +186,7 @@ def test_a_source_of_ones_own_comes_from_a_file(tmp_path):
         make_source(f"{path}:Sauce", CONFIG, ENV)
 
 
-@pytest.mark.parametrize("text", ["orakle", "", "Complete"])
+@pytest.mark.parametrize("text", ["orakle", "", "Complete", "orakle:1"])
 def test_an_unknown_name_is_refused_with_all_names(text):
     with pytest.raises(UsageError, match=r"must be learned, .*oracle, interventional"):
         make_source(text, CONFIG, ENV)

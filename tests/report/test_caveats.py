@@ -23,9 +23,10 @@ def result(path, graph: str = "learned", method: str = "ippo-dg", **metrics):
 @pytest.mark.parametrize(
     ("graph", "metrics", "words"),
     [
-        ("interventional", {"graph_density": 0.0}, "is empty"),
-        ("oracle", {"graph_density": 0.0}, "is empty"),
-        ("learned", {"graph_density": 0.95}, "nearly complete"),
+        ("interventional", {"graph_density": 0.0}, "has no edges"),
+        ("oracle", {"graph_density": 0.0}, "has no edges"),
+        ("attention:0.5", {"graph_density": 1.0}, "raise the threshold"),
+        ("learned", {"graph_density": 0.95}, "nearly all edges"),
         (
             "learned",
             {"graph_density": 0.5, "graph_predictor_entropy": 0.01, "graph_pair_entropy": 0.002},
@@ -37,7 +38,7 @@ def test_a_graph_that_says_nothing_is_named(tmp_path, graph, metrics, words):
     found = result(tmp_path, graph, **metrics)
     (warning,) = graph_warnings(found)
     assert words in warning
-    assert "interventional:2" in warning
+    assert "--graph interventional" in warning
     assert any(warning in note for note in caveats([found]))
 
 

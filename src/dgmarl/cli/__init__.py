@@ -19,6 +19,7 @@ from dgmarl import __version__
 from dgmarl.cli.guard import Interrupts, guarded, printable
 from dgmarl.config.yaml import build, plain, read_yaml, write_yaml
 from dgmarl.errors import UsageError, suggest
+from dgmarl.files import refuse_unwritable
 from dgmarl.trust import module_file, require_trust
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
     if save is not None:
         options = plain(getattr(parsed, "resolved", lambda: parsed)())
         options.pop("trust", None)
+        refuse_unwritable(save)
         write_yaml(save, options)
     return parsed.run()
 
@@ -181,9 +183,12 @@ def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | No
     """Remove `--option VALUE` or `--option=VALUE` from the arguments."""
     for k, argument in enumerate(arguments):
         if argument == option:
-            if k + 1 == len(arguments):
-                raise UsageError(f"{option} needs the path of a YAML file after it.")
-            return arguments[:k] + arguments[k + 2 :], arguments[k + 1]
-        if argument.startswith(f"{option}="):
-            return arguments[:k] + arguments[k + 1 :], argument.partition("=")[2]
+            value, rest = next(iter(arguments[k + 1 :]), ""), arguments[k + 2 :]
+        elif argument.startswith(f"{option}="):
+            value, rest = argument.partition("=")[2], arguments[k + 1 :]
+        else:
+            continue
+        if not value:
+            raise UsageError(f"{option} needs the path of a YAML file after it.")
+        return arguments[:k] + rest, value
     return arguments, None

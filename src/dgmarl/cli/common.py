@@ -74,13 +74,13 @@ OptionalCount = Annotated[int | None, left_out("INT")]
 class Output(NamedTuple):
     """Marks an option that says where to write."""
 
-    file: str = ""
-    """A file in the folder that the option names; empty: it names the file itself."""
+    folder: bool = False
+    """It names a folder for files, rather than a file."""
 
 
 OutputFile = Annotated[Path, Output()]
-OutputFolder = Annotated[Path, Output("index.html")]
-OptionalFolder = Annotated[Path | None, Output("index.html"), left_out("DIR")]
+OutputFolder = Annotated[Path, Output(folder=True)]
+OptionalFolder = Annotated[Path | None, Output(folder=True), left_out("DIR")]
 
 
 class Command(Protocol):
@@ -124,8 +124,6 @@ def check_command(command: Any, arguments: list[str]) -> None:
     if not type(options).__module__.startswith("dgmarl."):
         return  # a command from outside may mean something else by a name
     check_options(options)
-    given_empty = {flag for flag, value in pairwise(arguments) if not value}
-    given_empty |= {word[:-1] for word in arguments if word.endswith("=")}
     hints = typing.get_type_hints(type(options), include_extras=True)
     for field in dataclasses.fields(options):
         flag, value = f"--{field.name.replace('_', '-')}", getattr(options, field.name)
@@ -135,4 +133,4 @@ def check_command(command: Any, arguments: list[str]) -> None:
             raise UsageError(f"{flag} is empty: give a path, or leave it out.")
         for mark in typing.get_args(hints[field.name])[1:]:
             if isinstance(mark, Output) and value is not None:
-                refuse_unwritable(value / mark.file)
+                refuse_unwritable(value, folder=mark.folder)

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from dgmarl.errors import RunError, UsageError, out_of_memory
 
@@ -33,19 +33,29 @@ class Interrupts:
         """What to do after a stop, as the end of a sentence."""
         self._pipe: tuple[int, int] | None = None
         self._leaving = threading.Lock()
+        self._said = threading.Event()
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
             self._pipe = os.pipe()
             os.set_blocking(self._pipe[1], False)
             self._before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+            self._hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
             threading.Thread(target=self._watch, args=(self._pipe[0],), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._pipe is not None:
             signal.set_wakeup_fd(self._before)
+            sys.unraisablehook = self._hook
             os.close(self._pipe[1])  # ends the thread, which closes the other end
+
+    def _unraisable(self, error: Any) -> None:
+        """Python drops a KeyboardInterrupt that falls into a finaliser; JAX has one for every
+        garbage collection."""
+        if error.exc_type is KeyboardInterrupt:
+            self.leave()
+        self._hook(error)
 
     def _watch(self, wake_up: int) -> None:
         while received := os.read(wake_up, 1):
@@ -55,13 +65,22 @@ class Interrupts:
             if self.count > 1:
                 self.leave()
             _say(f"stopping, within {GRACE:.0f} s; Ctrl-C again stops at once")
+            self._said.set()
             timer = threading.Timer(GRACE, self.leave)
             timer.daemon = True
             timer.start()
         os.close(wake_up)
 
+    def by_signal(self) -> bool:
+        """Whether a KeyboardInterrupt came from a signal; the thread may see that a little
+        later."""
+        return self._pipe is not None and self._said.wait(0.5)
+
     def leave(self) -> NoReturn:
         """End the process without waiting for any thread."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more would interrupt the leaving
+            self._said.wait(0.5)
         self._leaving.acquire()  # for good: only one thread gets further
         if sys.stderr.isatty():
             sys.stderr.write(SHOW_CURSOR)  # a progress display hides it
@@ -79,7 +98,7 @@ def guarded(work: Callable[[Interrupts], int]) -> int:
         try:
             code = work(interrupts)
         except KeyboardInterrupt:
-            if interrupts.count:
+            if interrupts.by_signal():
                 interrupts.leave()
             _say(f"stopped; {interrupts.advice()}")
             return EXIT_STOPPED

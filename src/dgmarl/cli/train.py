@@ -39,8 +39,8 @@ class TrainOptions:
     """Flags of `train` that are not fields of the configuration."""
 
     preset: Literal["tuned", "paper", "fast"] = "tuned"
-    """Defaults of what is not set: the paper's; with what we found better for -dg; or those with
-    128 environments (PPO)."""
+    """Defaults of what is not set. paper: the paper's; tuned: with what we found better for -dg;
+    fast: tuned, with 128 environments (PPO)."""
     out: OptionalFolder = None
     """The run folder to write; by default runs/ENV__METHOD."""
     resume: Folder = None
@@ -157,7 +157,7 @@ class Train:
 
         use_all_cores()
         options, config, out = self.options, self.resolved(), self.out
-        refuse_unwritable(out / "config.yaml")
+        refuse_unwritable(out, folder=True)
         if ":" in config.env:
             refuse_broken(make_env(config.env, **config.env_options), config.env)
         label = f"{config.env} {config.method}, {counted(config.seeds, 'seed')}"
@@ -198,8 +198,8 @@ def _merge(
             raise UsageError(f"--set {name}=... is not possible: give ENV or --method instead.")
     if "graph" in rest and not find_method(method).uses_graph:
         raise UsageError(
-            f"--graph is {rest['graph']}, but {method} uses no graph: leave it out, or choose "
-            "ippo-dg or mappo-dg."
+            f"--graph is {rest['graph']}, but {method} uses no graph: leave it out, or choose a "
+            "method that ends in -dg or -khop."
         )
     graph = rest.pop("graph", file.get("graph", TrainConfig.graph))
     return merge_file(file, env, method, rest, preset, graph=graph)
@@ -214,6 +214,7 @@ def _flags(default: TrainConfig) -> type:
         metavar="ENV",
         help="Environment id, module:Class or file.py:Class (needed unless --resume or --config "
         "names one).",
+        help_behavior_hint="",
     )
     env = ("env", tyro.conf.Positional[Annotated[str, about]], default.env)
     parts = [(f.name, f.type, f.default) for cls in (config, options) for f in fields(cls)]

@@ -62,39 +62,3 @@ def _counted_pairs(matrices: Arrays, valid: Arrays | None) -> Bool[Array, "*B N 
 
 def _share(part: Array, whole: Array, if_none: float) -> Float[Array, ""]:
     return jnp.where(whole > 0, part / jnp.maximum(whole, 1), if_none)
-
-
-NOTHING, EVERYTHING, LEARNING = 0.001, 0.9, 0.2
-"""Densities below and above which a graph tells nothing, and the share of the steps after which a
-learned graph is expected to."""
-
-
-def uninformative(density: float, graph: str, progress: float) -> str:
-    """A sentence about a graph that says nothing, with what to try; empty if it says something.
-
-    graph: the source's name. progress: share of the steps that are done.
-    """
-    learned, attention = (graph.startswith(name) for name in ("learned", "attention"))
-    if graph.partition(":")[0] in ("self", "complete", "random", "fixed"):
-        return ""  # what the user asked for
-    if density < NOTHING and (not (learned or attention) or progress >= LEARNING):
-        return (
-            f"The {graph} graph has no edges (density {density:.3f}), so graph credit equals local "
-            "credit: influence may pass through a state (try --graph interventional:2), through "
-            "rewards only (--credit.reward-graph measured), or not show in local_state."
-        )
-    if learned and density > EVERYTHING:
-        return (
-            f"The learned graph has nearly all edges (density {density:.2f}), so graph credit is "
-            "close to team credit: a policy that has become deterministic leaves nothing to tell "
-            "apart (raise --learner.entropy-coef), or observations show everybody (try "
-            "--graph-model.sees local_state, a lower --graph-model.threshold, or --graph "
-            "interventional)."
-        )
-    if attention and density > EVERYTHING and progress >= LEARNING:
-        return (
-            f"The {graph} graph has nearly all edges (density {density:.2f}), so graph credit is "
-            "close to team credit: raise the threshold (--graph attention:1; with two agents it "
-            "is complete), or try --graph interventional."
-        )
-    return ""

@@ -11,6 +11,7 @@ source is any class with these four members: `--graph file.py:Source` makes it w
 and `register_source` gives it a name.
 """
 
+import sys
 from collections.abc import Callable
 from io import BytesIO, StringIO
 from typing import Any, NamedTuple, Protocol
@@ -28,7 +29,7 @@ from dgmarl.errors import UsageError
 from dgmarl.files import DAMAGE, read_bytes
 from dgmarl.graphs.reach import add_self_loops, check_graph
 from dgmarl.rollout import RECORDABLE, Batch
-from dgmarl.trust import GRAPH_KINDS, unknown_graph
+from dgmarl.trust import GRAPH_KINDS, module_file, unknown_graph
 
 Graph = Bool[Array, "T B N N"] | Float[Array, "T B N N"]
 MOST_BYTES = 10_000_000
@@ -175,6 +176,9 @@ def as_graphs(found: Graph | Graphs) -> Graphs:
 
 def _custom_source(text: str) -> GraphSource:
     """A user's own source: its members are checked before anything is called."""
+    module = text.rpartition(":")[0]
+    if module.isidentifier() and module not in sys.modules and module_file(module) is None:
+        raise unknown_graph(text)
     cls = load_object(text, "graph source")
     if not isinstance(cls, type):
         raise UsageError(f"--graph {text} is not a graph source: name a class.")
@@ -206,9 +210,9 @@ def _refuse_incomplete(text: str, source: Any, members: tuple[str, ...]) -> None
 def fixed_source(path: str) -> FixedSource:
     """A matrix from a text file of 0s and 1s, separated by spaces or commas, or from a .npy file
     (never a pickle). Self-loops are always on."""
+    content = read_bytes(path, MOST_BYTES)
     try:
         # Not by its name: loadtxt would fetch URLs.
-        content = read_bytes(path, MOST_BYTES)
         if path.endswith(".npy"):
             matrix = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
         else:

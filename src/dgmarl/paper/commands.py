@@ -113,7 +113,8 @@ class Grid:
     their file are skipped."""
 
     name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]]
-    """star-spread, lbf, lbf-oracle, lbf-values, lbf-ablations, lbf-models or smaclite."""
+    """star-spread, lbf, lbf-oracle, lbf-values, lbf-ablations, lbf-models, lbf-credit, lbf-anneal,
+    star-spread-credit, star-spread-unscaled or smaclite."""
     out: OutputFolder = Path("results")
     """The folder for results, OUT/BENCHMARK/SCENARIO__METHOD.json."""
     seeds: OptionalCount = None

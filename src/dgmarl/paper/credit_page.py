@@ -67,18 +67,20 @@ def _costs(speeds: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _foraging_table(foraging: Sequence[Result], costs: dict[str, str]) -> str:
-    found = {(result.scenario, result.method): result for result in foraging}
     together = over_scenarios(foraging)
     assert isinstance(together, Aggregates)
     rows = []
     for label in (*BASELINES, *_labels()):
-        cells = [
-            text(mean_interval(found[scenario, label].final)) if (scenario, label) in found else ""
-            for scenario in SIX
-        ]
+        cells = _finals(foraging, SIX, label)
         iqm = text(together.iqm(label)) if label in together.of_method else ""
         rows.append((style(label).name, *cells, iqm, costs.get(label, "")))
     return markdown(("credit", *(f"`{name}`" for name in SIX), "IQM", "cost"), rows)
+
+
+def _finals(results: Sequence[Result], scenarios: Sequence[str], label: str) -> list[str]:
+    """The final return in each scenario, empty where there is none."""
+    final = {result.scenario: result.final for result in results if result.method == label}
+    return [text(mean_interval(final[name])) if name in final else "" for name in scenarios]
 
 
 def _labels() -> list[str]:
@@ -99,13 +101,9 @@ def _against_baselines(pairs: Sequence[Trio]) -> str:
 
 def _star_spread_table(results: Sequence[Result]) -> str:
     own = [result for result in results if result.benchmark == STAR_SPREAD]
-    found = {(result.scenario, result.method): result for result in own}
     rows = []
     for label in dict.fromkeys((*BASELINES, *(result.method for result in own))):
-        cells = [
-            text(mean_interval(found[size, label].final)) if (size, label) in found else ""
-            for size in SIZES
-        ]
+        cells = _finals(own, SIZES, label)
         rows.append((style(label).name, *cells))
     return markdown(("credit", *(f"N = {size.removeprefix('n')}" for size in SIZES)), rows)
 

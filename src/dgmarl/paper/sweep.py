@@ -114,7 +114,7 @@ def train_grid(
             f"--only is {only!r}, which no run of {name} matches: its runs are named "
             f"SCENARIO__METHOD, such as {grid.runs[0].name}."
         )
-    refuse_unwritable(out / "result.json")
+    refuse_unwritable(out, folder=True)
     if resources.apart:
         # This process trains nothing; it must not reserve a place on the GPU.
         jax.config.update("jax_platforms", "cpu")

@@ -5,16 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dgmarl.graphs.advice import uninformative
 from dgmarl.report.results import Result
 from dgmarl.report.style import uses_graph
 
-DENSE = 0.9
-"""Above this density a graph says little more than the complete one."""
 NO_ENTROPY = 0.05
 """Nats. Below it actions are nearly certain, and their entropies carry no information about
 influence."""
-AS_ASKED = ("self", "complete", "random", "fixed")
-"""Graph sources with the density that the user asked for; others look for influence."""
 
 
 def caveats(results: Sequence[Result]) -> list[str]:
@@ -46,7 +43,9 @@ def caveats(results: Sequence[Result]) -> list[str]:
 def graph_warnings(result: Result) -> list[str]:
     """Of a run with graph credit: whether its graph at the last evaluation, over all seeds, was
     empty, nearly complete, or inferred from actions without entropy."""
-    if not uses_graph(result.method) or not _inferred(result):
+    config = result.facts.get("config")
+    graph = str(config.get("graph", "")) if isinstance(config, dict) else ""
+    if not uses_graph(result.method) or not graph:
         return []
     warnings = []
     entropies = [result.metric(f"graph_{name}_entropy") for name in ("predictor", "pair")]
@@ -58,27 +57,6 @@ def graph_warnings(result: Result) -> list[str]:
             "--graph interventional:2, or a larger learner.entropy_coef."
         )
     density = result.metric("graph_density")
-    if density is None:
-        return warnings
-    last = float(np.mean(density[:, -1]))
-    if last == 0:
-        warnings.append(
-            "The graph is empty (density 0), so this is local credit. If influence passes through "
-            "a state that no agent calls its own, or through rewards only, try --graph "
-            "interventional:2, a reward graph, or a `local_state` of the environment that holds "
-            "what agents act on."
-        )
-    elif last > DENSE:
-        warnings.append(
-            f"The graph is nearly complete (density {last:.2f}), so this is close to global "
-            "credit. Try --graph interventional:2, a smaller graph_model.threshold, or a "
-            "`local_state` of the environment with each agent's own state alone."
-        )
-    return warnings
-
-
-def _inferred(result: Result) -> bool:
-    """Whether the graph comes from a source that looks for influence, as far as is known."""
-    config = result.facts.get("config")
-    graph = config.get("graph") if isinstance(config, dict) else None
-    return not isinstance(graph, str) or graph.partition(":")[0] not in AS_ASKED
+    if density is not None:
+        warnings.append(uninformative(float(np.mean(density[:, -1])), graph))
+    return [warning for warning in warnings if warning]

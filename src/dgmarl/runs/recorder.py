@@ -17,7 +17,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import write_yaml
 from dgmarl.errors import RunError, out_of_memory
 from dgmarl.files import LARGEST, is_number
-from dgmarl.graphs.metrics import uninformative
+from dgmarl.graphs.advice import uninformative
 from dgmarl.rollout import LARGEST_INPUT, UNUSABLE
 from dgmarl.runs.checkpoints import indices, load_latest
 from dgmarl.runs.folder import RunFolder, host_facts

@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
-	TEST_OPTIMISATION=1 $(BIN)/python -m pytest -m 'rounding and not slow' -n auto --maxprocesses 2 tests/credit tests/graphs tests/parity
+	TEST_OPTIMISATION=1 $(BIN)/python -m pytest -m 'rounding and not slow' -n auto --maxprocesses 2 tests/credit tests/parity
 
 test-slow: $(VENV)/.installed-dev
 	TEST_OPTIMISATION=1 $(BIN)/python -m pytest -m slow -n auto --maxprocesses 2 --dist loadfile

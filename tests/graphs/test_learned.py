@@ -260,15 +260,15 @@ def test_chunks_change_neither_values_nor_gradients():
         )
 
 
-@pytest.mark.rounding
 def test_pairs_in_chunks_give_the_same_update(monkeypatch):
     env = Signals()
     source = LearnedSource(GraphModelConfig(), env, 0.9)
     start = reset_envs(env, KEY, None, N_ENVS)
     _, batch = collect(env, act_randomly, start, KEY, env.spec.horizon, frozenset(), reset=False)
-    whole, _ = source.update(source.init(KEY, env), batch, KEY)
+    state = jax.jit(lambda key: source.init(key, env))(KEY)
+    whole, _ = jax.jit(lambda state: source.update(state, batch, KEY))(state)
     monkeypatch.setattr(learned, "FLOATS_AT_ONCE", 50 * 4 * 256)
-    parts, _ = source.update(source.init(KEY, env), batch, KEY)
+    parts, _ = jax.jit(lambda state: source.update(state, batch, KEY))(state)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), whole.params, parts.params
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -100,32 +100,14 @@ def run_demo(
     return write_atomic(out / "index.html", demo_page(results))
 
 
-class FinalReturn(NamedTuple):
-    """A line of a panel's table: what one kind of credit reached."""
-
-    credit: str
-    mean: str
-    seeds: str
-    """Of each seed, where there are several."""
-
-
 def demo_page(results: dict[tuple[Task, str], TrainResult]) -> str:
-    """Two panels of curves, a table of final returns, and a replay of the foragers with graph
-    credit."""
-    panels = [
-        {
-            "title": task.title,
-            "about": task.about,
-            "rows": [_final_return(credit, results[task, credit]) for credit in CREDITS],
-        }
-        for task in TASKS
-    ]
+    """Two panels of curves, what the tasks are, and a replay of the foragers with graph credit."""
     curves = {
         task.title: [_curves(task, credit, results[task, credit]) for credit in CREDITS]
         for task in TASKS
     }
     data = {**charts_data(curves), "replays": [replay_data(_replay(results[FORAGING, "dg"]))]}
-    return render("demo_page.html", ("charts", *REPLAY), data, title="dgmarl demo", panels=panels)
+    return render("demo_page.html", ("charts", *REPLAY), data, title="dgmarl demo", tasks=TASKS)
 
 
 def _curves(task: Task, credit: str, result: TrainResult) -> Result:
@@ -139,12 +121,6 @@ def _curves(task: Task, credit: str, result: TrainResult) -> Result:
         result.returns.mean(axis=-1),
         density,
     )
-
-
-def _final_return(credit: str, result: TrainResult) -> FinalReturn:
-    finals = result.returns[:, -1].mean(axis=-1)
-    seeds = ", ".join(f"{value:.2f}" for value in finals) if len(finals) > 1 else ""
-    return FinalReturn(CREDIT_NAMES[credit], f"{finals.mean():.2f}", seeds)
 
 
 def _replay(result: TrainResult) -> Replay:

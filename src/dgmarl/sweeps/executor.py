@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from functools import partial
 from tempfile import TemporaryFile
 from threading import Event, Thread
 from typing import IO, Literal, NamedTuple, Protocol
@@ -37,7 +38,7 @@ ERROR_CHARACTERS = 2000
 class Outcome(NamedTuple):
     """How a run ended."""
 
-    status: Literal["published", "interrupted", "failed", "elsewhere"]
+    status: Literal["published", "interrupted", "failed", "retried", "elsewhere"]
     message: str
 
 
@@ -74,17 +75,19 @@ def execute(
     workers: int = 1,
     batched_runs: int = BATCHED_RUNS,
     apart: bool = False,
+    retries: int = 0,
 ) -> None:
     """Train every run that is not done and publish each result as soon as it is complete. Runs that
     another process has claimed are left to it; at the end they are waited for, and trained here if
     it stops without a result.
 
     Up to `batched_runs` runs of equal shape share a program, and `workers` programs run at a time.
-    A program that fails does not stop the others; its error is raised at the end. Ctrl-C stops
+    A program that fails does not stop the others; its runs are tried up to `retries` times more,
+    each alone, and the error of those that fail again is raised at the end. Ctrl-C stops
     every running program at its next evaluation, with a checkpoint where there is a run folder;
     nothing more is started, and interrupted runs are not published."""
     listener = listener or Silent()
-    train = train_apart if apart else train_batch
+    train = partial(_train_again, train_apart if apart else train_batch, retries)
     left, told = list(runs), False
     while left := _execute_once(batches(left, batched_runs), train, listener, workers):
         for run in left if not told else ():
@@ -136,8 +139,32 @@ def _train_claimed(
     """Train those of the runs that no other process trains, and return the others."""
     with claimed(runs) as mine:
         if mine and not stop.is_set():
+            for run in mine:
+                run.note_failure("")
             train(mine, stop, listener)
     return [run for run in runs if run not in mine and run.state != "done"]
+
+
+def _train_again(
+    train: Train, retries: int, runs: Sequence[PlannedRun], stop: Event, listener: Listener
+) -> None:
+    """Train, and if that fails, each run alone: what fails one run does not fail the others."""
+    try:
+        train(runs, stop, listener)
+    except Exception as error:
+        if not retries or stop.is_set():
+            raise
+        failures: list[Exception] = []
+        for run in runs:
+            if run.state == "done":
+                continue
+            listener.on_end(run, Outcome("retried", f"is tried again, after: {error}"))
+            try:
+                _train_again(train, retries - 1, [run], stop, listener)
+            except Exception as again:
+                failures.append(again)
+        if failures:
+            raise failures[0] from None
 
 
 def train_batch(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
@@ -223,4 +250,5 @@ def _finish(run: PlannedRun, result: TrainResult) -> Outcome:
 def _report_failure(runs: Sequence[PlannedRun], error: Exception, listener: Listener) -> None:
     for run in runs:
         if run.state != "done":
+            run.note_failure(str(error))
             listener.on_end(run, Outcome("failed", f"failed: {error}"))

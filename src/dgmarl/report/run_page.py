@@ -22,6 +22,7 @@ from dgmarl.report.charts import charts_data
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result, place
+from dgmarl.report.search import Search, searches
 from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import Looks, Style, env_names, order, style, styles, uses_graph
 from dgmarl.report.table import interval_texts
@@ -30,6 +31,8 @@ from dgmarl.runs.replays import FILE_NAME, read_replay
 LARGEST = 5_000_000
 """Bytes of the whole page."""
 MOST_REPLAYS = 6
+MOST_BEST = 10
+"""Runs of a search in its table."""
 
 
 class Row(NamedTuple):
@@ -79,6 +82,7 @@ def run_page(results: Sequence[Result], title: str = "Report") -> str:
         "runs named here.",
         "n_results": len(results),
         "headline": _headline(results, looks),
+        "searches": [_search(search, looks) for search in searches(results)],
         "aggregates": _aggregates(results, looks),
         "timing": _timing(results, looks),
         "costs": [_inline(figure) for figure in _costs(results, looks)],
@@ -123,6 +127,16 @@ def _headline(results: Sequence[Result], looks: Looks) -> list[Row]:
         cells = [*interval_texts(mean_interval(result.final)), seeds, steps]
         rows.append(Row("" if repeated else result.env, looks[result.method], cells))
     return rows
+
+
+def _search(search: Search, looks: Looks) -> dict[str, Any]:
+    """The best runs with their settings, and the picture of all."""
+    rows = []
+    for k, run in enumerate(search.runs[:MOST_BEST]):
+        settings = [_plain(values[k]) for values in search.settings.values()]
+        reached = interval_texts(mean_interval(run.final))
+        rows.append(Row(search.env, looks[run.method], [*reached, *settings]))
+    return {"rows": rows, "names": [*search.settings], "figure": _inline(search.figure())}
 
 
 def _aggregates(results: Sequence[Result], looks: Looks) -> list[dict[str, Any]]:

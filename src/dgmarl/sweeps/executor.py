@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from tempfile import TemporaryFile
 from threading import Event, Thread
 from typing import IO, Literal, NamedTuple, Protocol
 
+from dgmarl.device import shares
 from dgmarl.errors import RunError
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
 from dgmarl.sweeps.batched import train_all
@@ -65,7 +67,7 @@ class Silent:
 
 
 Train = Callable[[Sequence[PlannedRun], Event, Listener], None]
-"""`train_batch` or `train_apart`."""
+"""`train_batch`, or the same in another process."""
 
 
 def execute(
@@ -87,7 +89,7 @@ def execute(
     every running program at its next evaluation, with a checkpoint where there is a run folder;
     nothing more is started, and interrupted runs are not published."""
     listener = listener or Silent()
-    train = partial(_train_again, train_apart if apart else train_batch, retries)
+    train = partial(_train_again, _apart(workers) if apart else train_batch, retries)
     left, told = list(runs), False
     while left := _execute_once(batches(left, batched_runs), train, listener, workers):
         for run in left if not told else ():
@@ -174,13 +176,31 @@ def train_batch(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> 
         listener.on_end(run, _finish(run, result))
 
 
-def train_apart(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
-    """The same in a process of its own.
+def _apart(workers: int) -> Train:
+    """`train_apart` with a share of this machine for each of the programs at a time."""
+    free: SimpleQueue[dict[str, str]] = SimpleQueue()
+    for share in shares(workers):
+        free.put(share)
+
+    def train(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
+        share = free.get()
+        try:
+            train_apart(runs, stop, listener, share)
+        finally:
+            free.put(share)
+
+    return train
+
+
+def train_apart(
+    runs: Sequence[PlannedRun], stop: Event, listener: Listener, share: dict[str, str]
+) -> None:
+    """The same in a process of its own, with the environment variables `share`.
 
     The process stops at its next evaluation when its standard input is closed: by `stop`, or by the
     end of this process. It has a session of its own, so that Ctrl-C reaches it only in this way."""
     # By default every process would reserve most of the GPU's memory.
-    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, **share}
     with TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             WORKER,

@@ -33,6 +33,8 @@ MOST_RUNS = 100_000
 LONGEST_NAME = 150
 MAPPINGS = (*SECTIONS, "env_options")
 """Fields with fields of their own."""
+KIND = ("env", "method", "graph")
+"""Fields that a name shows without saying which they are."""
 Values = dict[str, Any]
 """Values of one run by dotted name."""
 DISTRIBUTIONS: dict[str, Callable[[list[Any], float], Any]] = {
@@ -157,22 +159,21 @@ def _named(runs: Iterable[Values], varying: list[str]) -> dict[str, Values]:
 
 
 def _name(run: Values, shown: Mapping[str, str]) -> str:
-    """A name of a folder: `lbf_5x5-2p-1f__ippo-dg__hidden=32`."""
-    parts = []
-    for name, short in shown.items():
-        if name in run:
-            text = _text(name, run[name])
-            parts.append(text if name in ("env", "method", "graph") else f"{short}={text}")
-    return "__".join(parts).strip("._-") or "run"
+    """A path below the sweep's folder: `lbf_5x5-2p-1f__ippo-dg/hidden=32`. Reports call variants of
+    a method by its last part, which is the same in every environment."""
+    kind = [_text(name, run[name]) for name in KIND if name in shown and name in run]
+    others = [f"{shown[name]}={_text(name, run[name])}" for name in shown if name not in KIND]
+    parts = ("__".join(part) for part in (kind, others) if part)
+    # Field names, too, may hold anything.
+    safe = (re.sub(r"[^A-Za-z0-9_.+=-]+", "_", part).strip("._-") or "run" for part in parts)
+    return "/".join(safe) or "run"
 
 
 def _text(name: str, value: Any) -> str:
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     if name == "graph":
-        text = graph_tag(text)
-    elif is_code(text):
-        text = text.rpartition(":")[2]
-    return re.sub(r"[^A-Za-z0-9.+-]+", "_", text)
+        return graph_tag(text)
+    return text.rpartition(":")[2] if is_code(text) else text
 
 
 def _key(value: Any) -> str:

@@ -5,6 +5,7 @@ A sweep's folder holds `sweep.yaml`, the grid, and one run folder per run, with 
 of a finished run as `result.json`."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,9 @@ import jax
 
 from dgmarl.config.yaml import read_yaml, write_yaml
 from dgmarl.device import require_determinism, use_all_cores
+from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
+from dgmarl.graphs.sources import GraphSource
 from dgmarl.sweeps.display import SweepDisplay
 from dgmarl.sweeps.executor import BATCHED_RUNS, Listener, execute
 from dgmarl.sweeps.grid import config_of, expand
@@ -93,12 +96,18 @@ def without_refused(plan: Plan) -> Plan:
     checked = Plan([], dict(plan.not_runnable))
     for run in plan.runs:
         try:
-            Trainer(run.config)
+            trainer = Trainer(run.config)
+            jax.eval_shape(partial(_begin, trainer.source, trainer.env))
         except UsageError as error:
             checked.not_runnable[run.name] = str(error)
         else:
             checked.runs.append(run)
     return checked
+
+
+def _begin(source: GraphSource, env: Environment) -> None:
+    """Raises what a graph source lacks; without computing anything, if it is only traced."""
+    source.init(jax.random.key(0), env)
 
 
 def refuse_empty(plan: Plan) -> None:

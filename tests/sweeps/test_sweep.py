@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from glob import glob
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -187,3 +189,31 @@ def test_launchers_share_a_folder_and_a_killed_one_loses_nothing(tmp_path):
         for path in (out / methods[0] / "result.json", alone.result_file)
     )
     assert ours == theirs
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_nothing_but_time(tmp_path):
+    killed, ends = [], []
+
+    class Killer(executor.Silent):
+        def on_steps(self, run, steps):
+            if not killed:
+                children = f"/proc/{os.getpid()}/task/*/children"
+                found = [pid for path in glob(children) for pid in Path(path).read_text().split()]
+                killed.append(next(int(pid) for pid in found if _is_worker(pid)))
+                os.kill(killed[0], signal.SIGKILL)
+
+        def on_end(self, run, outcome):
+            ends.append(outcome.status)
+
+    grid = {**GRID, "method": "ippo-dg", "steps": 4000}
+    (run,) = dgmarl.sweep(grid, tmp_path / "killed", workers=2, retries=1, listener=Killer()).runs
+    assert ends == ["retried", "published"]
+    (undisturbed,) = dgmarl.sweep(grid, tmp_path / "whole", workers=2).runs
+    ours, theirs = (json.loads(one.result_file.read_text()) for one in (run, undisturbed))
+    assert ours["return_mean"] == theirs["return_mean"]
+    assert ours["steps"] == theirs["steps"]
+
+
+def _is_worker(pid: str) -> bool:
+    return b"dgmarl.sweeps.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -31,6 +31,8 @@ from dgmarl.runs.replays import FILE_NAME, read_replay
 LARGEST = 5_000_000
 """Bytes of the whole page."""
 MOST_REPLAYS = 6
+MOST_SEARCHED = 40
+"""Runs of a search that have curves and all else on the page."""
 MOST_BEST = 10
 """Runs of a search in its table."""
 
@@ -68,21 +70,23 @@ def run_page(results: Sequence[Result], title: str = "Report") -> str:
         (result._replace(env=names[result.env]) for result in results),
         key=lambda result: (place(result)[:-1], order(result.method)),
     )
+    looks, found_searches = styles(result.method for result in results), list(searches(results))
+    about = f"{_counted(len(results), 'result')} in {', '.join(dict.fromkeys(names.values()))}."
+    if left_out := {id(run) for search in found_searches for run in search.runs[MOST_SEARCHED:]}:
+        results = [result for result in results if id(result) not in left_out]
+        about += f" All but the best settings are of the best {MOST_SEARCHED} runs of a search."
     charts = charts_data(
         {
             env: [one for one in results if one.env == env]
             for env in dict.fromkeys(r.env for r in results)
         }
     )
-    looks = styles(result.method for result in results)
-    envs = ", ".join(dict.fromkeys(result.env for result in results))
     values = {
         "title": title,
-        "about": f"{_counted(len(results), 'result')} in {envs}. Every number is computed from the "
-        "runs named here.",
+        "about": f"{about} Every number is computed from the runs named here.",
         "n_results": len(results),
         "headline": _headline(results, looks),
-        "searches": [_search(search, looks) for search in searches(results)],
+        "searches": [_search(search, looks) for search in found_searches],
         "aggregates": _aggregates(results, looks),
         "timing": _timing(results, looks),
         "costs": [_inline(figure) for figure in _costs(results, looks)],

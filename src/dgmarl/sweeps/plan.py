@@ -96,8 +96,9 @@ def without_refused(plan: Plan) -> Plan:
     checked = Plan([], dict(plan.not_runnable))
     for run in plan.runs:
         try:
-            trainer = Trainer(run.config)
-            jax.eval_shape(partial(_begin, trainer.source, trainer.env))
+            if run.state != "done":
+                trainer = Trainer(run.config)
+                jax.eval_shape(partial(_begin, trainer.source, trainer.env))
         except UsageError as error:
             checked.not_runnable[run.name] = str(error)
         else:

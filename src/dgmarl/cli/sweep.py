@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from dgmarl.cli.common import Count, Output, Trust, counted, left_out
+from dgmarl.cli.common import Count, OptionalFolder, Trust, counted
 from dgmarl.cli.guard import AGAIN, EXIT_USAGE, printable
 from dgmarl.config.yaml import read_yaml
 
@@ -20,7 +20,7 @@ class Sweep:
 
     grid: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="GRID.yaml")]]
     """A configuration in which a list is an axis and anything else is common."""
-    out: Annotated[Path | None, Output("sweep.yaml"), left_out("DIR")] = None
+    out: OptionalFolder = None
     """The folder for the run folders; by default runs/GRID."""
     workers: Count = 1
     """Programs at a time; several have processes of their own."""

@@ -145,6 +145,34 @@ def test_a_folder_without_a_sweep_has_no_status(tmp_path, capsys):
     assert "not the folder of a sweep" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("grid", "arguments", "words"),
+    [
+        (None, [], "grid.yaml cannot be read"),
+        ("- a\n- b", [], "holds a list"),
+        ("env: &a star-spread/3\nmethod: *a", [], "an alias or anchor"),
+        ("method: ippo-dg", [], "names no env"),
+        ("env: star-spread/3\nlearner.hiden: [1, 2]", [], "did you mean hidden"),
+        ("env: star-spread/3\ntrust: true", [], "trust is not a field"),
+        ("env: star-spread/3", ["--retries", "-1"], "--retries is -1"),
+        ("env: star-spread/3", ["--workers", "many"], "--workers is 'many'"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_nothing_is_written(
+    tmp_path, monkeypatch, capsys, grid, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
+    if grid is not None:
+        Path("grid.yaml").write_text(grid)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["sweep", "grid.yaml", "--out", "out", *arguments])
+    err = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert words in err
+    assert len(err.splitlines()) == 1
+    assert not Path("out").exists()
+
+
 def results(out) -> dict[str, int]:
     """Finished runs and when they were."""
     return {path.parent.name: path.stat().st_mtime_ns for path in out.rglob("result.json")}

@@ -93,3 +93,16 @@ def test_determinism_is_asked_for_in_time_or_refused(monkeypatch):
     assert device.DETERMINISTIC in os.environ["XLA_FLAGS"]
     device.require_determinism()
     assert os.environ["XLA_FLAGS"].count(device.DETERMINISTIC) == 1
+
+
+def test_processes_divide_cores_and_take_gpus_in_turn(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+    monkeypatch.setattr(device, "count_cores", lambda: 8)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    cores, gpus = "JAX_NUM_CPU_DEVICES", "CUDA_VISIBLE_DEVICES"
+    assert device.shares(3) == [{cores: "2", gpus: gpu} for gpu in ("3", "5", "3")]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert device.shares(16) == [{cores: "1"}] * 16
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    assert device.shares(2) == [{}, {}]

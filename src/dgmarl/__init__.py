@@ -12,6 +12,7 @@ _EXPORTS = {
     "UsageError": "dgmarl.errors",
     "train": "dgmarl.api",
     "resume": "dgmarl.api",
+    "sweep": "dgmarl.api",
     "evaluate": "dgmarl.api",
     "load": "dgmarl.api",
     "make_env": "dgmarl.envs.registry",
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from dgmarl.api import evaluate as evaluate
     from dgmarl.api import load as load
     from dgmarl.api import resume as resume
+    from dgmarl.api import sweep as sweep
     from dgmarl.api import train as train
     from dgmarl.credit.gae import gae as gae
     from dgmarl.credit.graph_gae import credited_rewards as credited_rewards

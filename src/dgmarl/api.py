@@ -1,4 +1,5 @@
-"""The library in three calls: `train`, `evaluate` and `load`, the same as on the command line."""
+"""The library in a few calls: `train`, `sweep`, `evaluate` and `load`, the same as on the command
+line."""
 
 import pickle
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from dgmarl.config.presets import Preset
 from dgmarl.config.ranges import check_number
 from dgmarl.config.resolve import extend, resolve
 from dgmarl.config.schema import TrainConfig
+from dgmarl.config.yaml import plain, read_yaml
 from dgmarl.device import require_determinism
 from dgmarl.envs.base import Environment, Observation
 from dgmarl.envs.registry import make_env, name_of
@@ -25,6 +27,8 @@ from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
 from dgmarl.runs.replays import MOST_BYTES, Replay
+from dgmarl.sweeps.executor import BATCHED_RUNS, Listener
+from dgmarl.sweeps.plan import Plan, Resources, begin_sweep, execute_plan
 from dgmarl.trust import remember, require_trust
 
 Which = Literal["last", "best"]
@@ -126,6 +130,37 @@ def resume(
     playing.write_final_replay(recorder, program.trainer, result)
     remember(env=config.env, graph=config.graph)
     return result
+
+
+def sweep(
+    grid: Mapping[str, Any] | Path | str,
+    out: Path | str,
+    *,
+    workers: int = 1,
+    batched: int = BATCHED_RUNS,
+    retries: int = 0,
+    trust: bool = False,
+    listener: Listener | None = None,
+) -> Plan:
+    """Train every run of a grid that is not finished in `out`, a folder of run folders, and return
+    them, with the reasons of those that cannot be trained.
+
+    grid: values of a configuration, where a list is an axis, or the path of a YAML file of them.
+      workers: programs at a time, in processes of their own if there are several. batched: runs of
+      equal shape in one program. retries: how often a run that fails is tried again. trust: execute
+      environments and graph sources that the file names. listener: is told of progress.
+
+    >>> plan = sweep({"env": "star-spread/3", "method": ["ippo-local", "ippo-dg"]}, "runs/both")
+    >>> load(plan.runs[0].folder)
+    """
+    origin = str(grid) if isinstance(grid, Path | str) else ""
+    values = read_yaml(origin) if isinstance(grid, Path | str) else plain(dict(grid))
+    resources = Resources(workers, batched, apart=workers > 1, retries=retries)
+    for name in ("workers", "batched", "retries"):
+        check_number(name, getattr(resources, name))
+    plan = begin_sweep(values, Path(out), origin, trust)
+    execute_plan(plan, resources, listener)
+    return plan
 
 
 def first_seed(trainer: training.Trainer, result: TrainResult) -> "Run":

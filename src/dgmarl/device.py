@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 import jax
 
@@ -48,9 +49,29 @@ def use_all_cores() -> None:
         "XLA_FLAGS", ""
     ):
         return  # set by the user
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with suppress(RuntimeError):  # the backend is already initialised
-        jax.config.update("jax_num_cpu_devices", n_cores)
+        jax.config.update("jax_num_cpu_devices", count_cores())
+
+
+def count_cores() -> int:
+    """CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def shares(n_processes: int) -> list[dict[str, str]]:
+    """Environment variables that divide this machine among processes: each has its share of the
+    cores as JAX devices, and of several GPUs one, in turn."""
+    cores = {"JAX_NUM_CPU_DEVICES": str(max(1, count_cores() // n_processes))}
+    if cores.keys() & os.environ.keys() or "device_count" in os.environ.get("XLA_FLAGS", ""):
+        cores = {}  # set by the user
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    present = [str(k) for k, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
+    gpus = present if visible is None else [name for name in visible.split(",") if name]
+    if len(gpus) < 2:
+        return [cores] * n_processes
+    return [{**cores, "CUDA_VISIBLE_DEVICES": gpus[k % len(gpus)]} for k in range(n_processes)]
 
 
 def devices_for(n_seeds: int) -> int:

@@ -13,8 +13,9 @@ from dgmarl.config.yaml import build, plain
 from dgmarl.errors import UsageError
 from dgmarl.paper.__main__ import main
 from dgmarl.paper.grids import GRIDS, RUNS
-from dgmarl.paper.sweep import Plan, Resources, make_plan, train_grid
+from dgmarl.paper.sweep import make_plan, train_grid
 from dgmarl.report.results import read_results
+from dgmarl.sweeps.plan import Plan, Resources
 from dgmarl.sweeps.planned import PlannedRun, batches
 
 ROOT = Path(__file__).parents[2]

@@ -181,7 +181,7 @@ def test_a_dry_run_lists_runs_and_estimates(command, tmp_path, capsys, monkeypat
 def test_figures_and_tables_come_from_published_results_without_training(
     command, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("dgmarl.paper.sweep.execute", nothing_is_trained)
+    monkeypatch.setattr("dgmarl.sweeps.plan.execute", nothing_is_trained)
     with pytest.raises(AssertionError, match="was trained"):  # without --from
         cli.main(["reproduce", "motivation", "--steps", "2e4", "--out", str(tmp_path / "trained")])
     for path in (ROOT / "results" / "lbf").glob("8x8*.json"):

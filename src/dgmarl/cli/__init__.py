@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "train": "dgmarl.cli.train:Train",
+    "sweep": "dgmarl.cli.sweep:Sweep",
+    "sweep-status": "dgmarl.cli.sweep:SweepStatus",
     "evaluate": "dgmarl.cli.play:Evaluate",
     "table": "dgmarl.cli.results:Table",
     "report": "dgmarl.cli.results:Report",

@@ -21,6 +21,8 @@ class Table:
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], left_out("PATH")]]
     """Folders with runs or files SCENARIO__METHOD.json at any depth, such as results or
     results/lbf; or marl-eval files."""
+    best: bool = False
+    """In each scenario the highest final return first."""
     json: bool = False
     """Print JSON."""
     marl_eval: Annotated[Path | None, Output(), left_out("FILE")] = None
@@ -31,12 +33,14 @@ class Table:
         from rich.console import Console
 
         from dgmarl.report.marl_eval import write_marl_eval
-        from dgmarl.report.results import gather
+        from dgmarl.report.results import gather, place
         from dgmarl.report.table import as_json, tables
 
         if not self.paths:
             raise UsageError("table needs a path, for example `dgmarl table results/lbf`.")
         results = gather(self.paths)
+        if self.best:
+            results.sort(key=lambda result: (place(result)[:-1], -result.final.mean()))
         if self.marl_eval is not None:
             write_marl_eval(results, self.marl_eval)
         if self.json:

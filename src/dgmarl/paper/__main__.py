@@ -8,8 +8,9 @@ from pathlib import Path
 from dgmarl.cli.guard import guarded
 from dgmarl.config.yaml import convert
 from dgmarl.paper.grids import GRIDS
-from dgmarl.paper.sweep import Resources, train_grid
+from dgmarl.paper.sweep import train_grid
 from dgmarl.sweeps.executor import BATCHED_RUNS
+from dgmarl.sweeps.plan import Resources
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from dgmarl.cli.guard import AGAIN
 from dgmarl.errors import UsageError
 
 if TYPE_CHECKING:
-    from dgmarl.paper.sweep import Plan
+    from dgmarl.sweeps.plan import Plan
 
 KEPT = f"what is finished or has a run folder is kept: to go on, {AGAIN}"
 
@@ -54,12 +54,9 @@ class Reproduce:
 
     def run(self) -> int:
         """Plan, train with one progress bar, draw, and print where the page is."""
-        import jax
-
-        from dgmarl.device import use_all_cores
         from dgmarl.paper import reproduce
-        from dgmarl.paper.sweep import Resources, refuse_empty, train_plan
         from dgmarl.report.results import read_results
+        from dgmarl.sweeps.plan import Resources, prepare_process, refuse_empty, train_plan
 
         if self.dry_run and self.from_ is not None:
             raise UsageError(
@@ -69,15 +66,13 @@ class Reproduce:
         if self.from_ is not None:
             results = read_results(self.from_)
         else:
-            if self.apart and not self.dry_run:
-                # This process trains nothing; it must not reserve a place on the GPU.
-                jax.config.update("jax_platforms", "cpu")
-            use_all_cores()
+            resources = Resources(self.workers, self.batched, self.apart and not self.dry_run)
+            prepare_process(resources)
             plan = reproduce.plan_figures(figures, self.out, self.seeds, self.steps)
             refuse_empty(plan)
             if self.dry_run:
                 return _print_plan(plan)
-            train_plan(plan, Resources(self.workers, self.batched, self.apart))
+            train_plan(plan, resources)
             results = reproduce.results_of(plan)
         with status("drawing"):
             written = reproduce.write_figures(figures, results, self.out)
@@ -138,7 +133,8 @@ class Grid:
 
     def run(self) -> int:
         """Train with one progress bar."""
-        from dgmarl.paper.sweep import Resources, train_grid
+        from dgmarl.paper.sweep import train_grid
+        from dgmarl.sweeps.plan import Resources
 
         resources = Resources(self.workers, self.batched, self.apart)
         train_grid(self.name, self.out, self.seeds, self.steps, self.only, self.runs, resources)

@@ -22,7 +22,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from dgmarl.files import write_atomic
+from dgmarl.files import is_number, write_atomic
 from dgmarl.report.results import Result, on_grid
 from dgmarl.report.statistics import Band, Interval, aggregate_band, mean
 from dgmarl.report.style import AXES, METRICS, Looks, Style, order, styles
@@ -33,6 +33,10 @@ COLUMN = 3.4
 LONG = 50
 """Letters: a longer name leaves a column no room for what is drawn."""
 N_POINTS = 60
+MOST_LABELS = 6
+"""Values at an axis of parallel coordinates; of more only the ends are written."""
+LOG_RATIO = 30
+"""An axis of positive values is logarithmic, if the largest is so many times the smallest."""
 RETURN, STEPS = METRICS["return"], AXES["steps"]
 INK, FAINT, RULE = "#010203", "#010204", "#010205"
 """Colours that nothing else uses: they mark what must follow the page's colours, and what `save`
@@ -261,6 +265,48 @@ def cost_against_return(
     ax.set_ylabel(RETURN)
     ax.margins(x=0.25)
     return _caption(figure, caption)
+
+
+@styled
+def parallel_coordinates(columns: Mapping[str, Sequence[Any]], caption: str) -> Figure:
+    """A line per run through its value in each column; the last column, numbers, gives the
+    colour."""
+    width = 2 * COLUMN
+    figure = Figure(figsize=(width, 3.0), layout="constrained", facecolor="white")
+    ax = figure.subplots()
+    places = np.array([_axis(ax, k, values) for k, values in enumerate(columns.values())])
+    for heights in places[:, np.argsort(places[-1], kind="stable")].T:
+        # Without the ends of the scale, which dark or white pages would hide.
+        colour = matplotlib.colormaps["viridis"](0.2 + 0.65 * heights[-1])
+        ax.plot(heights, color=colour, linewidth=1, alpha=0.8)
+    ax.set_xticks(range(len(columns)), [name.replace(".", ".\n") for name in columns])
+    ax.set_yticks([])
+    ax.set_xlim(-0.1, len(columns) - 0.6)
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+    return _caption(figure, caption)
+
+
+def _axis(ax: Axes, place: int, values: Sequence[Any]) -> np.ndarray:
+    """Draw one axis of parallel coordinates with its labels; returns heights from 0 to 1."""
+    ax.axvline(place, color=FAINT, linewidth=0.8)
+    if all(is_number(value) for value in values):
+        numbers = np.array(values, float)
+        logarithmic = numbers.min() > 0 and numbers.max() > LOG_RATIO * numbers.min()
+        scaled = np.log(numbers) if logarithmic else numbers
+        span = np.ptp(scaled)
+        heights = (scaled - scaled.min()) / span if span else np.full(len(values), 0.5)
+        texts = [f"{value:.4g}" for value in numbers]
+    else:
+        texts = [value if isinstance(value, str) else str(value) for value in values]
+        names = sorted(set(texts))
+        heights = np.array([names.index(text) for text in texts]) / max(len(names) - 1, 1)
+    labels = dict(zip(heights.tolist(), texts, strict=True))
+    if len(labels) > MOST_LABELS:
+        labels = {height: labels[height] for height in (min(labels), max(labels))}
+    for height, text in labels.items():
+        ax.text(place + 0.02, height + 0.015, text[-LONG // 2 :], fontsize=6.5, va="bottom")
+    return heights
 
 
 def svg(figure: Figure) -> str:

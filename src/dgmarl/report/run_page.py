@@ -22,6 +22,7 @@ from dgmarl.report.charts import charts_data
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result, place
+from dgmarl.report.search import Search, searches
 from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import Looks, Style, env_names, order, style, styles, uses_graph
 from dgmarl.report.table import interval_texts
@@ -30,6 +31,10 @@ from dgmarl.runs.replays import FILE_NAME, read_replay
 LARGEST = 5_000_000
 """Bytes of the whole page."""
 MOST_REPLAYS = 6
+MOST_SEARCHED = 40
+"""Runs of a search that have curves and all else on the page."""
+MOST_BEST = 10
+"""Runs of a search in its table."""
 
 
 class Row(NamedTuple):
@@ -65,20 +70,23 @@ def run_page(results: Sequence[Result], title: str = "Report") -> str:
         (result._replace(env=names[result.env]) for result in results),
         key=lambda result: (place(result)[:-1], order(result.method)),
     )
+    looks, found_searches = styles(result.method for result in results), list(searches(results))
+    about = f"{_counted(len(results), 'result')} in {', '.join(dict.fromkeys(names.values()))}."
+    if left_out := {id(run) for search in found_searches for run in search.runs[MOST_SEARCHED:]}:
+        results = [result for result in results if id(result) not in left_out]
+        about += f" All but the best settings are of the best {MOST_SEARCHED} runs of a search."
     charts = charts_data(
         {
             env: [one for one in results if one.env == env]
             for env in dict.fromkeys(r.env for r in results)
         }
     )
-    looks = styles(result.method for result in results)
-    envs = ", ".join(dict.fromkeys(result.env for result in results))
     values = {
         "title": title,
-        "about": f"{_counted(len(results), 'result')} in {envs}. Every number is computed from the "
-        "runs named here.",
+        "about": f"{about} Every number is computed from the runs named here.",
         "n_results": len(results),
         "headline": _headline(results, looks),
+        "searches": [_search(search, looks) for search in found_searches],
         "aggregates": _aggregates(results, looks),
         "timing": _timing(results, looks),
         "costs": [_inline(figure) for figure in _costs(results, looks)],
@@ -123,6 +131,16 @@ def _headline(results: Sequence[Result], looks: Looks) -> list[Row]:
         cells = [*interval_texts(mean_interval(result.final)), seeds, steps]
         rows.append(Row("" if repeated else result.env, looks[result.method], cells))
     return rows
+
+
+def _search(search: Search, looks: Looks) -> dict[str, Any]:
+    """The best runs with their settings, and the picture of all."""
+    rows = []
+    for k, run in enumerate(search.runs[:MOST_BEST]):
+        settings = [_plain(values[k]) for values in search.settings.values()]
+        reached = interval_texts(mean_interval(run.final))
+        rows.append(Row(search.env, looks[run.method], [*reached, *settings]))
+    return {"rows": rows, "names": [*search.settings], "figure": _inline(search.figure())}
 
 
 def _aggregates(results: Sequence[Result], looks: Looks) -> list[dict[str, Any]]:

@@ -2,8 +2,11 @@
 
 A claim is a file lock beside the result file, which the system frees when its process ends, however
 that ends. The lock file is removed with the run's completion: whoever still waits for the removed
-file finds the run done."""
+file finds the run done. A second file names host and process, because whoever tries a lock empties
+the lock file."""
 
+import os
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -11,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from dgmarl.errors import UsageError
-from dgmarl.files import unwritable
+from dgmarl.files import unwritable, write_atomic
 from dgmarl.sweeps.planned import PlannedRun
 
 
@@ -21,14 +24,37 @@ def claimed(runs: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
     with ExitStack() as held:
         mine = []
         for run in runs:
-            path = run.result_file.with_name(f".{run.result_file.name[:200]}.lock")
+            path = _lock_path(run)
             lock = FileLock(path, timeout=0)
             if not _acquire(lock, path):
                 continue
             held.callback(_release, lock, path, run)
+            write_atomic(_owner_path(run), f"{platform.node()}, process {os.getpid()}\n")
             if run.state != "done" and not _is_written(run):
                 mine.append(run)
         yield mine
+
+
+def owner_of(run: PlannedRun) -> str:
+    """Host and process that have claimed a run; empty if none has."""
+    path = _lock_path(run)
+    if not path.exists():
+        return ""
+    with suppress(OSError):
+        try:
+            with FileLock(path, timeout=0):
+                return ""
+        except Timeout:
+            return _owner_path(run).read_text().strip()
+    return ""
+
+
+def _lock_path(run: PlannedRun) -> Path:
+    return run.result_file.with_name(f".{run.result_file.name[:200]}.lock")
+
+
+def _owner_path(run: PlannedRun) -> Path:
+    return _lock_path(run).with_suffix(".owner")
 
 
 def _acquire(lock: FileLock, path: Path) -> bool:
@@ -43,6 +69,7 @@ def _acquire(lock: FileLock, path: Path) -> bool:
 
 
 def _release(lock: FileLock, path: Path, run: PlannedRun) -> None:
+    _owner_path(run).unlink(missing_ok=True)
     if run.state == "done":
         path.unlink(missing_ok=True)
     lock.release()

@@ -13,10 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
 from tempfile import TemporaryFile
 from threading import Event, Thread
 from typing import IO, Literal, NamedTuple, Protocol
 
+from dgmarl.device import shares
 from dgmarl.errors import RunError
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
 from dgmarl.sweeps.batched import train_all
@@ -37,7 +40,7 @@ ERROR_CHARACTERS = 2000
 class Outcome(NamedTuple):
     """How a run ended."""
 
-    status: Literal["published", "interrupted", "failed", "elsewhere"]
+    status: Literal["published", "interrupted", "failed", "retried", "elsewhere"]
     message: str
 
 
@@ -64,7 +67,7 @@ class Silent:
 
 
 Train = Callable[[Sequence[PlannedRun], Event, Listener], None]
-"""`train_batch` or `train_apart`."""
+"""`train_batch`, or the same in another process."""
 
 
 def execute(
@@ -74,17 +77,19 @@ def execute(
     workers: int = 1,
     batched_runs: int = BATCHED_RUNS,
     apart: bool = False,
+    retries: int = 0,
 ) -> None:
     """Train every run that is not done and publish each result as soon as it is complete. Runs that
     another process has claimed are left to it; at the end they are waited for, and trained here if
     it stops without a result.
 
     Up to `batched_runs` runs of equal shape share a program, and `workers` programs run at a time.
-    A program that fails does not stop the others; its error is raised at the end. Ctrl-C stops
+    A program that fails does not stop the others; its runs are tried up to `retries` times more,
+    each alone, and the error of those that fail again is raised at the end. Ctrl-C stops
     every running program at its next evaluation, with a checkpoint where there is a run folder;
     nothing more is started, and interrupted runs are not published."""
     listener = listener or Silent()
-    train = train_apart if apart else train_batch
+    train = partial(_train_again, _apart(workers) if apart else train_batch, retries)
     left, told = list(runs), False
     while left := _execute_once(batches(left, batched_runs), train, listener, workers):
         for run in left if not told else ():
@@ -136,8 +141,32 @@ def _train_claimed(
     """Train those of the runs that no other process trains, and return the others."""
     with claimed(runs) as mine:
         if mine and not stop.is_set():
+            for run in mine:
+                run.note_failure("")
             train(mine, stop, listener)
     return [run for run in runs if run not in mine and run.state != "done"]
+
+
+def _train_again(
+    train: Train, retries: int, runs: Sequence[PlannedRun], stop: Event, listener: Listener
+) -> None:
+    """Train, and if that fails, each run alone: what fails one run does not fail the others."""
+    try:
+        train(runs, stop, listener)
+    except Exception as error:
+        if not retries or stop.is_set():
+            raise
+        failures: list[Exception] = []
+        for run in runs:
+            if run.state == "done":
+                continue
+            listener.on_end(run, Outcome("retried", f"is tried again, after: {error}"))
+            try:
+                _train_again(train, retries - 1, [run], stop, listener)
+            except Exception as again:
+                failures.append(again)
+        if failures:
+            raise failures[0] from None
 
 
 def train_batch(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
@@ -147,13 +176,31 @@ def train_batch(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> 
         listener.on_end(run, _finish(run, result))
 
 
-def train_apart(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
-    """The same in a process of its own.
+def _apart(workers: int) -> Train:
+    """`train_apart` with a share of this machine for each of the programs at a time."""
+    free: SimpleQueue[dict[str, str]] = SimpleQueue()
+    for share in shares(workers):
+        free.put(share)
+
+    def train(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
+        share = free.get()
+        try:
+            train_apart(runs, stop, listener, share)
+        finally:
+            free.put(share)
+
+    return train
+
+
+def train_apart(
+    runs: Sequence[PlannedRun], stop: Event, listener: Listener, share: dict[str, str]
+) -> None:
+    """The same in a process of its own, with the environment variables `share`.
 
     The process stops at its next evaluation when its standard input is closed: by `stop`, or by the
     end of this process. It has a session of its own, so that Ctrl-C reaches it only in this way."""
     # By default every process would reserve most of the GPU's memory.
-    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, **share}
     with TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             WORKER,
@@ -223,4 +270,5 @@ def _finish(run: PlannedRun, result: TrainResult) -> Outcome:
 def _report_failure(runs: Sequence[PlannedRun], error: Exception, listener: Listener) -> None:
     for run in runs:
         if run.state != "done":
+            run.note_failure(str(error))
             listener.on_end(run, Outcome("failed", f"failed: {error}"))

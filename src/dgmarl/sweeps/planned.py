@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, plain
+from dgmarl.files import write_atomic
 from dgmarl.runs.folder import RunFolder
 from dgmarl.sweeps.batched import shape
 
+FAILURE = "failed.txt"
 State = Literal["done", "begun", "waiting"]
 
 
@@ -37,6 +39,14 @@ class PlannedRun:
     def total_steps(self) -> int:
         """Environment steps of all seeds."""
         return self.config.steps * self.config.seeds
+
+    def note_failure(self, sentence: str) -> None:
+        """Keep in the run folder why the run failed, for `sweep-status`; an empty sentence: it did
+        not, or is tried again."""
+        if self.folder is not None and sentence:
+            write_atomic(self.folder / FAILURE, sentence + "\n")
+        elif self.folder is not None:
+            (self.folder / FAILURE).unlink(missing_ok=True)
 
     def run_folder(self) -> RunFolder | None:
         """The run folder, if one is kept."""

@@ -1,0 +1,87 @@
+"""The commands for many runs: `sweep` and `sweep-status`."""
+
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from dgmarl.cli.common import Count, OptionalFolder, Trust, counted
+from dgmarl.cli.guard import AGAIN, EXIT_USAGE, printable
+from dgmarl.config.yaml import read_yaml
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Train every run of a grid that is not finished, runs of equal shape in one program; several
+    launchers may share a folder."""
+
+    grid: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="GRID.yaml")]]
+    """A configuration in which a list is an axis and anything else is common."""
+    out: OptionalFolder = None
+    """The folder for the run folders; by default runs/GRID."""
+    workers: Count = 1
+    """Programs at a time; several have processes of their own."""
+    batched: Count = 8
+    """Runs of equal shape in one program."""
+    retries: Count = 0
+    """How often a run that fails is tried again."""
+    trust: Trust = False
+    """Execute environments and graph sources that the file names, even if they were never trained
+    or checked here."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder for the run folders."""
+        return self.out or Path("runs") / self.grid.stem
+
+    def after_stop(self) -> str:
+        """For whoever pressed Ctrl-C."""
+        return f"what is finished or begun is kept: to go on, {AGAIN}"
+
+    def run(self) -> int:
+        """Train with one progress bar and say where the results are."""
+        from dgmarl.sweeps.plan import Resources, begin_sweep, prepare_process, train_plan
+
+        values = read_yaml(self.grid)
+        resources = Resources(self.workers, self.batched, self.workers > 1, self.retries)
+        prepare_process(resources)
+        plan = begin_sweep(values, self.folder, str(self.grid), self.trust)
+        train_plan(plan, resources)
+        print(f"{counted(len(plan.runs), 'run')} in {self.folder}")
+        print(f"Compare them with: dgmarl report {self.folder}")
+        if plan.not_runnable:
+            print(f"{counted(len(plan.not_runnable), 'run')} could not be trained", file=sys.stderr)
+            return EXIT_USAGE
+        return 0
+
+
+@dataclass(frozen=True)
+class SweepStatus:
+    """List the runs of a sweep: done, running and where, stopped, failed and why, or waiting."""
+
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
+    """The folder of the sweep."""
+
+    def run(self) -> int:
+        """Print a table and a line of counts."""
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        from dgmarl.sweeps.status import sweep_status
+
+        runs = sweep_status(self.folder)
+        table = Table("run", "state")
+        table.add_column("steps", justify="right")
+        table.add_column("")
+        for run in runs:
+            steps = f"{run.steps:,} of {run.total:,}"
+            table.add_row(Text(run.name), run.state, steps, Text(printable(run.note)))
+        # In a file or a pipe nothing limits a line, so that every row stays one line.
+        Console(width=None if sys.stdout.isatty() else 1000).print(table)
+        counts = Counter(run.state for run in runs)
+        print(", ".join(f"{n} {state}" for state, n in counts.items()))
+        return 0

@@ -1,0 +1,60 @@
+"""How far the runs of a sweep are, from the files in its folder. Executes nothing that it names."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from dgmarl.config.yaml import read_yaml
+from dgmarl.errors import UsageError
+from dgmarl.files import read_bytes
+from dgmarl.runs.reading import read_metrics
+from dgmarl.sweeps.claims import owner_of
+from dgmarl.sweeps.plan import GRID, plan_grid
+from dgmarl.sweeps.planned import FAILURE, PlannedRun
+
+
+class RunStatus(NamedTuple):
+    """One run of a sweep."""
+
+    name: str
+    state: Literal["done", "running", "stopped", "failed", "waiting"]
+    """`stopped`: begun, and resumed by the next launch."""
+    steps: int
+    """Environment steps so far, of all seeds."""
+    total: int
+    note: str
+    """Who trains it, or why it failed."""
+
+
+def sweep_status(out: Path) -> list[RunStatus]:
+    """Every run of the sweep in a folder."""
+    if not (out / GRID).is_file():
+        raise UsageError(
+            f"{out} is not the folder of a sweep (it has no {GRID}): name the one that "
+            "`dgmarl sweep` writes to."
+        )
+    plan = plan_grid(read_yaml(out / GRID), out)
+    refused = [RunStatus(name, "failed", 0, 0, why) for name, why in plan.not_runnable.items()]
+    return [*map(_status, plan.runs), *refused]
+
+
+def _status(run: PlannedRun) -> RunStatus:
+    total, state = run.total_steps, run.state
+    if state == "done":
+        return RunStatus(run.name, "done", total, total, "")
+    steps = _steps(run)
+    if owner := owner_of(run):
+        return RunStatus(run.name, "running", steps, total, owner)
+    assert run.folder is not None
+    if (run.folder / FAILURE).is_file():
+        reason = read_bytes(run.folder / FAILURE).decode(errors="replace").strip()
+        return RunStatus(run.name, "failed", steps, total, reason)
+    return RunStatus(run.name, "stopped" if state == "begun" else "waiting", steps, total, "")
+
+
+def _steps(run: PlannedRun) -> int:
+    assert run.folder is not None
+    last: dict[float, float] = {}
+    with suppress(UsageError):  # damaged: training restores it
+        last = {row["seed"]: row["step"] for row in read_metrics(run.folder)}
+    return int(sum(min(step, run.config.steps) for step in last.values()))

@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# One more than cores, up to four: some tests wait for a browser or another process.
+WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
 
 .PHONY: demo test test-slow lint format bench clean
 
@@ -9,7 +11,7 @@ demo: $(VENV)/.installed
 	$(BIN)/dgmarl demo
 
 test: $(VENV)/.installed-dev lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	TEST_OPTIMISATION=1 $(BIN)/python -m pytest -m 'rounding and not slow' -n auto --maxprocesses 2 tests/credit tests/parity
 
 test-slow: $(VENV)/.installed-dev

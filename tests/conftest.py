@@ -73,6 +73,15 @@ def browser():
     opened.close()
 
 
+LONG = ("test_demo_command", "test_devices", "test_learned", "test_batched", "test_folder")
+"""Modules that take longest; they come first, so that no worker is left alone with one."""
+
+
+def pytest_collection_modifyitems(items):
+    """Order the modules; `--no-loadscope-reorder` keeps the order."""
+    items.sort(key=lambda item: Path(item.fspath).stem not in LONG)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _bounded_memory():
     """Compiled programs of a module are dropped after it, and their memory given back to the

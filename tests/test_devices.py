@@ -43,12 +43,10 @@ def check(returns: np.ndarray, steps: np.ndarray) -> None:
 
 
 ON_ONE = [
-    pytest.param(
-        name, marks=[] if name in ("fast ippo-dg fc", "paper qmix gru") else pytest.mark.slow
-    )
+    pytest.param(name, marks=[] if name == "fast ippo-dg gru" else pytest.mark.slow)
     for name in RUNS
 ]
-"""Most other tests train on one device too, so two of these are enough for every day."""
+"""Most other tests train on one device too, so one of these is enough for every day."""
 
 
 @pytest.mark.parametrize("name", ON_ONE)

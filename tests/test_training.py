@@ -152,6 +152,7 @@ def test_steps_are_those_that_really_happened(short):
     np.testing.assert_allclose(per_episode, expected, atol=0.6)
 
 
+@pytest.mark.slow
 def test_windows_and_separate_networks_run_too():
     options = {
         "rollout_length": 4,

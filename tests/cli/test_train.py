@@ -154,6 +154,7 @@ def test_a_loaded_policy_acts(trained):
         dgmarl.load(trained, seed=7)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_compiling_still_leaves_a_run_that_can_go_on(trained, tmp_path, capsys):
     out = tmp_path / "stopped"
     program = [sys.executable, "-c", "import sys; from dgmarl.cli import main; main(sys.argv[1:])"]
@@ -282,7 +283,7 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
         ([GIFT, "--n-envs", "10", "--set", "learner.minibatches=3"], ["n_envs is 10", "multiple"]),
         (
             [GIFT, "--method", "iql", "--graph", "learned"],
-            ["--graph is learned", "iql uses no graph", "ippo-dg"],
+            ["--graph is learned", "iql uses no graph", "-dg"],
         ),
         ([GIFT, "--rollout-length", "-5"], ["rollout_length is -5", "whole episodes"]),
         ([GIFT, "--set", "evaluation.episodes=0"], ["evaluation.episodes", "from 1 to"]),

@@ -153,7 +153,7 @@ def test_losses_fall_and_metrics_are_what_they_say(gift):
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({}, id="default"),
+        pytest.param({}, id="default", marks=pytest.mark.slow),
         pytest.param({"encoder": False, "multi_head": True}, id="raw states, heads"),
         pytest.param(
             {

@@ -364,7 +364,10 @@ def test_a_falling_learning_rate_is_in_proportion_to_the_steps_left(trained, rat
 
     def change(anneal: bool, n_trained: int) -> np.ndarray:
         learner = PPOConfig(hidden=8, epochs=1, anneal_lr=anneal)
-        config = TrainConfig("by hand", method="ippo-local", learner=learner, steps=100)
+        credit = CreditConfig()
+        config = TrainConfig(
+            "by hand", method="ippo-local", learner=learner, credit=credit, steps=100
+        )
         ppo = PPO(config, Unplayed(SPEC), Varying.of(config))
         state = ppo.init(jax.random.key(0))
         if anneal:

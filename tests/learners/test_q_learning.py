@@ -408,7 +408,7 @@ found."""
         pytest.param("penalty-50", "vdn", 2, 32_000, marks=pytest.mark.slow),
         pytest.param("penalty-50", "qmix", 2, 32_000, marks=pytest.mark.slow),
         pytest.param("two-step", "vdn", 7, 32_000, marks=pytest.mark.slow),
-        ("two-step", "qmix", 8, 48_000),
+        pytest.param("two-step", "qmix", 8, 48_000, marks=pytest.mark.slow),
     ],
 )
 def test_matrix_games_end_as_is_known(game, method, payoff, steps):

@@ -179,10 +179,8 @@ def fitter(kind: str):
     return jax.jit(jax.vmap(fit, in_axes=(0, None, None)))
 
 
-@pytest.mark.parametrize(
-    ("game", "best"),
-    [(climbing(), (0, 0)), pytest.param(penalty(50), (0, 2), marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("game", "best"), [(climbing(), (0, 0)), (penalty(50), (0, 2))])
 def test_qplex_represents_games_that_no_sum_and_no_monotone_mixture_can(game, best):
     payoff = game.payoff[0]
     np.testing.assert_allclose(fitted("qplex", game, best), payoff, atol=0.5)

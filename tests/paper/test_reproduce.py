@@ -80,6 +80,7 @@ class Crash(Silent):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_interrupted_runs_are_resumed_to_the_same_results_and_figures(whole, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         execute(plan_figures([TINY], tmp_path, 2, 250).runs, Crash())

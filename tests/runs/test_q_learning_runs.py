@@ -92,6 +92,7 @@ def test_seeds_that_have_had_their_steps_stand_still_with_their_replay(config, f
     assert_same(advance(result.state, 3)[0], result.state)
 
 
+@pytest.mark.slow
 def test_what_was_trained_can_be_loaded_played_evaluated_and_begun_from(config, finished, tmp_path):
     path, result = finished
     assert RunFolder(path).config() == config
@@ -120,6 +121,7 @@ def test_what_was_trained_can_be_loaded_played_evaluated_and_begun_from(config, 
     assert_same(again.state.learner.target, first)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_sweep_goes_on_where_it_stood_when_more_steps_are_wanted(config, tmp_path):
     curves = []
     for steps in (100, 200):

@@ -143,6 +143,7 @@ def test_runs_that_were_begun_are_not_batched_with_new_ones(tmp_path):
     assert batches(runs, 8) == [[runs[1]], [runs[0]]]
 
 
+@pytest.mark.slow
 def test_a_program_apart_stops_with_a_checkpoint_and_is_resumed_to_the_same_result(tmp_path):
     def ctrl_c(run, steps):
         raise KeyboardInterrupt

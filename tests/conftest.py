@@ -20,7 +20,7 @@ FULL_RECORDINGS = Path(__file__).resolve().parents[2] / "shared" / "golden"
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax")
 )
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # One device, whatever the machine has: what runs over several is tested on its own.
 os.environ["JAX_NUM_CPU_DEVICES"] = "1"
 

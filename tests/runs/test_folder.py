@@ -161,6 +161,7 @@ def by_itself(command: list[str]) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize("limit", [20_000, pytest.param(60_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_what_was_there_is_intact(finished, unfinished, limit):
     """20 000 bytes are too few for the metrics, 60 000 for the next checkpoint only."""
     before = digest(unfinished)

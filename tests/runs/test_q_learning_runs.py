@@ -58,6 +58,7 @@ def assert_same(left, right) -> None:
         np.testing.assert_array_equal(new, old)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_with_the_identical_numbers_and_the_identical_replay(
     config, finished, tmp_path
 ):

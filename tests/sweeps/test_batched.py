@@ -127,6 +127,7 @@ def _assert_same_replay(batched, alone, graph):
             np.testing.assert_array_equal(first.graph, second.graph)
 
 
+@pytest.mark.slow
 def test_batched_runs_that_were_cut_off_go_on_to_the_same_result(together, tmp_path):
     recorders = [Recorder(run, RunFolder(tmp_path / name)) for name, run in RUNS.items()]
     recorders[1].on_progress = lambda progress: setattr(

@@ -114,8 +114,9 @@ def resume(
 ) -> TrainResult:
     """Continue a run to the identical result; a finished one is returned as it is.
 
-    steps: train on to this many, which the run's configuration says from then on. Nothing depends
-      on the total: the evaluation at the old end is one more than a longer run would have had.
+    steps: train on to this many, which the run's configuration says from then on. Only
+      `learner.anneal_lr` depends on the total; the evaluation at the old end is one more than a
+      longer run would have had.
       trust: execute the environment and graph source that the folder names, even if they were never
       trained or checked here."""
     folder = RunFolder(out)
@@ -213,10 +214,6 @@ class Run(NamedTuple):
             self.params, key, observation, hidden_state, is_first, greedy
         )
         return action, hidden_state
-
-    def credit_note(self) -> str:
-        """How this policy was credited, where that is not just what its dependence graph says."""
-        return playing.credit_note(self.config, self.env)
 
     def record(
         self,

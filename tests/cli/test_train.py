@@ -283,7 +283,7 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
         ([GIFT, "--n-envs", "10", "--set", "learner.minibatches=3"], ["n_envs is 10", "multiple"]),
         (
             [GIFT, "--method", "iql", "--graph", "learned"],
-            ["--graph is learned", "iql uses no graph", "-dg"],
+            ["--graph is learned", "iql uses no graph", "ippo-dg"],
         ),
         ([GIFT, "--rollout-length", "-5"], ["rollout_length is -5", "whole episodes"]),
         ([GIFT, "--set", "evaluation.episodes=0"], ["evaluation.episodes", "from 1 to"]),

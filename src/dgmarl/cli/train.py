@@ -20,7 +20,7 @@ from dgmarl.cli.common import (
 from dgmarl.cli.flags import flag_class, leaves, scan, spellings, switches_of
 from dgmarl.cli.guard import AGAIN
 from dgmarl.config.convert import upgrade
-from dgmarl.config.methods import find_method
+from dgmarl.config.methods import METHODS, find_method
 from dgmarl.config.presets import is_tuned
 from dgmarl.config.ranges import check_options
 from dgmarl.config.resolve import extend, merge_file
@@ -197,9 +197,10 @@ def _merge(
         if name in rest:
             raise UsageError(f"--set {name}=... is not possible: give ENV or --method instead.")
     if "graph" in rest and not find_method(method).uses_graph:
+        others = ", ".join(name for name, each in METHODS.items() if each.uses_graph)
         raise UsageError(
-            f"--graph is {rest['graph']}, but {method} uses no graph: leave it out, or choose a "
-            "method that ends in -dg or -khop."
+            f"--graph is {rest['graph']}, but {method} uses no graph: leave it out, or choose one "
+            f"of {others}."
         )
     graph = rest.pop("graph", file.get("graph", TrainConfig.graph))
     return merge_file(file, env, method, rest, preset, graph=graph)

@@ -146,6 +146,10 @@ class CreditConfig:
     """none; scale: divide by the running root mean square over all agents, never shifted;
     standardise: the paper's, which subtracts a mean and uses other statistics for each rule."""
 
+    def __post_init__(self) -> None:
+        """Validate ranges."""
+        check_fields(self, "credit")
+
 
 @dataclass(frozen=True)
 class GraphCreditConfig(CreditConfig):
@@ -166,8 +170,8 @@ class GraphCreditConfig(CreditConfig):
     environment knows."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
-        check_fields(self, "credit")
+        """Validate ranges, and what does not go together."""
+        super().__post_init__()
         if self.reward_graph in ("measured", "oracle") and self.advantage_form == "return":
             raise UsageError(
                 f"credit.reward_graph is {self.reward_graph}, whose credit can stop again, but "
@@ -187,10 +191,6 @@ class CriticCreditConfig(CreditConfig):
 
     critic_epochs: int = 4
     """Passes of that critic over each batch."""
-
-    def __post_init__(self) -> None:
-        """Validate ranges."""
-        check_fields(self, "credit")
 
 
 @dataclass(frozen=True)
@@ -219,10 +219,6 @@ class KHopCreditConfig(CreditConfig):
 
     hops: int = 1
     """Longest path, in edges, to an agent that counts."""
-
-    def __post_init__(self) -> None:
-        """Validate ranges."""
-        check_fields(self, "credit")
 
 
 @dataclass(frozen=True)

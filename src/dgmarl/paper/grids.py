@@ -193,15 +193,19 @@ RIVALS = (
 def _rival(family: str, scenario: str, variant: Variant, steps: int) -> Run:
     """A run of `FAMILY-credit` with the default preset."""
     run = _run(family, scenario, variant, steps)
-    # The published runs had as many passes of COMA's critic as of the policy.
-    overrides = {"credit.critic_epochs": 4} if variant.method == "mappo-coma" else {}
-    return replace(run, benchmark=f"{family}-credit", preset="tuned", overrides=overrides)
+    return replace(run, benchmark=f"{family}-credit", preset="tuned")
+
+
+def _few_critic_epochs(run: Run) -> Run:
+    """COMA with as many passes of its critic as of the policy, a tenth of its default."""
+    return replace(run, overrides={"credit.critic_epochs": 4})
 
 
 def _rivals_foraging() -> list[Run]:
     """Credit rules with the default preset, whose numbers for local and global credit are those of
     the paper in foraging, so that the runs of `lbf` stand beside them."""
-    return [_rival("lbf", scenario, variant, LBF_STEPS) for scenario in SIX for variant in RIVALS]
+    runs = [_rival("lbf", scenario, variant, LBF_STEPS) for scenario in SIX for variant in RIVALS]
+    return [_few_critic_epochs(run) if run.method == "mappo-coma" else run for run in runs]
 
 
 def _annealed() -> list[Run]:
@@ -231,11 +235,13 @@ def _rivals_star_spread() -> list[Run]:
     ]
     variants += [variant for variant in RIVALS if variant.graph != "interventional"]
     variants += [Variant("mappo-dg", "oracle"), Variant("ippo-khop", "oracle")]
-    return [
+    runs = [
         _rival("star-spread", size, variant, STAR_SPREAD_STEPS)
         for size in SIZES
         for variant in variants
     ]
+    coma = [_few_critic_epochs(run) for run in runs if run.method == "mappo-coma"]
+    return [*runs, *(replace(run, label=f"{run.label}-critic_epochs=4") for run in coma)]
 
 
 def _battles(scenario: str) -> list[Run]:

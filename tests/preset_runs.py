@@ -13,8 +13,9 @@ import numpy as np
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.device import use_all_cores
+from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.folder import RunFolder
-from dgmarl.runs.recorder import Recorder, TrainResult
+from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.batched import train_all
 from tests.tiny import GIFT, SMALL
 
@@ -61,8 +62,9 @@ def alone(config: TrainConfig, folder: Path | None = None) -> TrainResult:
 
 def interrupted(config: TrainConfig, folder: Path) -> TrainResult:
     """The same, stopped at its first evaluation."""
-    recorder = Recorder(config, RunFolder(folder))
-    recorder.on_progress = lambda progress: setattr(recorder, "interrupted", True)
+    recorder = Recorder(
+        config, RunFolder(folder), [lambda _: setattr(recorder, "interrupted", True)]
+    )
     return train_all([recorder])[0]
 
 

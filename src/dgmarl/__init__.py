@@ -15,6 +15,8 @@ _EXPORTS = {
     "sweep": "dgmarl.api",
     "evaluate": "dgmarl.api",
     "load": "dgmarl.api",
+    "Callback": "dgmarl.runs.callbacks",
+    "Progress": "dgmarl.runs.callbacks",
     "make_env": "dgmarl.envs.registry",
     "EnvSpec": "dgmarl.envs.base",
     "Environment": "dgmarl.envs.base",
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from dgmarl.graphs.reach import add_self_loops as add_self_loops
     from dgmarl.graphs.reach import check_graph as check_graph
     from dgmarl.graphs.reach import meeting_times as meeting_times
+    from dgmarl.runs.callbacks import Callback as Callback
+    from dgmarl.runs.callbacks import Progress as Progress
 
 
 def __getattr__(name: str) -> object:

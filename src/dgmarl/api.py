@@ -2,7 +2,7 @@
 line."""
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,9 +23,10 @@ from dgmarl.envs.registry import make_env, name_of
 from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Batch, HiddenState, Recording
 from dgmarl.runs import playing
+from dgmarl.runs.callbacks import CallbackLike, TrainResult
 from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
-from dgmarl.runs.recorder import Progress, Recorder, TrainResult
+from dgmarl.runs.recorder import Recorder
 from dgmarl.runs.replays import MOST_BYTES, Replay
 from dgmarl.sweeps.executor import BATCHED_RUNS, Listener
 from dgmarl.sweeps.plan import Plan, Resources, begin_sweep, execute_plan
@@ -43,7 +44,7 @@ def train(
     init_from: Path | str | None = None,
     preset: Preset = "tuned",
     trust: bool = False,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    callbacks: Iterable[CallbackLike] = (),
     **values: Any,
 ) -> TrainResult:
     """Train `method` on `env` and return the learning curves as arrays (and write a run folder, if
@@ -55,7 +56,9 @@ def train(
       overrides: dotted names, for example `{"learner.hidden": 64}`. preset: what is not given is
       the paper's value for this environment and method, or, with "tuned", one that we found better,
       or, with "fast", the better ones with 128 environments.
-      trust: execute the environment and graph source that the folder `init_from` names.
+      trust: execute the environment and graph source that the folder `init_from` names. callbacks:
+      objects with the methods of `dgmarl.Callback`, or functions of a `Progress`, called after
+      every evaluation.
 
     >>> result = train("star-spread/5", "ippo-dg", seeds=3, steps=1e5)
     >>> result.returns.mean(axis=-1)  # [seeds, evaluations]
@@ -68,7 +71,7 @@ def train(
             _require_named(made, env, values.get("env_options", {}))
     config = resolve(env, method, overrides, preset, **values)
     params = load(init_from, trust=trust).params if init_from else None
-    return train_config(config, out, params, on_progress, env=made)
+    return train_config(config, out, params, callbacks, env=made)
 
 
 def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> None:
@@ -90,7 +93,7 @@ def train_config(
     config: TrainConfig,
     out: Path | str | None = None,
     init_params: Any = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    callbacks: Iterable[CallbackLike] = (),
     env: Environment | None = None,
     **recording: Any,
 ) -> TrainResult:
@@ -98,7 +101,7 @@ def train_config(
     if config.deterministic:
         require_determinism()
     trainer = training.Trainer(config, env)
-    recorder = Recorder(trainer.config, RunFolder(out) if out else None, on_progress, **recording)
+    recorder = Recorder(trainer.config, RunFolder(out) if out else None, callbacks, **recording)
     result = training.train(training.Program(trainer, init_params), [recorder])[0]
     playing.write_final_replay(recorder, trainer, result)
     return result
@@ -106,7 +109,7 @@ def train_config(
 
 def resume(
     out: Path | str,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    callbacks: Iterable[CallbackLike] = (),
     *,
     steps: int | None = None,
     trust: bool = False,
@@ -125,7 +128,7 @@ def resume(
     if config.deterministic:
         require_determinism()
     folder.refuse_removed_options()
-    recorder = Recorder(config, folder, on_progress, resume=True, **recording)
+    recorder = Recorder(config, folder, callbacks, resume=True, **recording)
     program = training.Program(training.Trainer(config))
     result = training.train(program, [recorder])[0]
     playing.write_final_replay(recorder, program.trainer, result)

@@ -9,7 +9,7 @@ import pytest
 from dgmarl import api
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
-from dgmarl.runs.recorder import TrainResult
+from dgmarl.runs.callbacks import TrainResult
 from tests.tiny import GIFT, WINDOWS
 
 

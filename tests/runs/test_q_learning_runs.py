@@ -66,7 +66,7 @@ def test_a_run_that_was_stopped_ends_with_the_identical_numbers_and_the_identica
         if progress.evaluation == 3:
             signal.raise_signal(signal.SIGINT)
 
-    assert api.train_config(config, tmp_path / "run", on_progress=press).interrupted
+    assert api.train_config(config, tmp_path / "run", callbacks=[press]).interrupted
     stopped = api.load(tmp_path / "run").state
     # In the middle of everything: the ring has been round, the target is behind.
     assert (np.asarray(stopped.learner.replay.added) > 10).all()

@@ -179,7 +179,7 @@ def test_ctrl_c_stops_at_the_next_evaluation_and_the_run_can_go_on(finished, tmp
             signal.raise_signal(signal.SIGINT)
 
     handler = signal.getsignal(signal.SIGINT)
-    stopped = api.train_config(finished.config, tmp_path / "run", on_progress=press)
+    stopped = api.train_config(finished.config, tmp_path / "run", callbacks=[press])
     assert stopped.interrupted
     assert stopped.steps.shape[1] == 5
     assert signal.getsignal(signal.SIGINT) is handler
@@ -213,7 +213,7 @@ def test_a_learned_graph_goes_on_where_it_stopped(tmp_path):
         if progress.evaluation == 1:
             signal.raise_signal(signal.SIGINT)
 
-    assert api.train_config(config, tmp_path / "run", on_progress=press).interrupted
+    assert api.train_config(config, tmp_path / "run", callbacks=[press]).interrupted
     resumed = api.resume(tmp_path / "run")
     np.testing.assert_array_equal(resumed.returns, whole.returns)
     for part in ("graph_state", "credit_state", "learner"):

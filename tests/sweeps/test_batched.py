@@ -5,6 +5,7 @@ import pytest
 
 from dgmarl import api
 from dgmarl.config.resolve import resolve
+from dgmarl.runs.callbacks import as_callbacks
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
 from dgmarl.runs.replays import read_replay
@@ -130,8 +131,8 @@ def _assert_same_replay(batched, alone, graph):
 @pytest.mark.slow
 def test_batched_runs_that_were_cut_off_go_on_to_the_same_result(together, tmp_path):
     recorders = [Recorder(run, RunFolder(tmp_path / name)) for name, run in RUNS.items()]
-    recorders[1].on_progress = lambda progress: setattr(
-        recorders[1], "interrupted", progress.evaluation == 1
+    recorders[1].callbacks += as_callbacks(
+        [lambda progress: setattr(recorders[1], "interrupted", progress.evaluation == 1)]
     )
     assert all(result.interrupted for result in train_all(recorders))
     assert not list(tmp_path.rglob("replay.npz"))

@@ -63,7 +63,7 @@ def test_ctrl_c_stops_what_runs_begins_nothing_more_and_publishes_nothing(tmp_pa
         progress = SimpleNamespace(steps=np.array([1]))
         while not recorders[0].interrupted:
             began.set()
-            recorders[0].on_progress(progress)
+            recorders[0].callbacks[0].on_evaluation(progress)
         return [SimpleNamespace(interrupted=True) for _ in recorders]
 
     def ctrl_c(jobs):

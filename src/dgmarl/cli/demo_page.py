@@ -22,7 +22,7 @@ from dgmarl.report.charts import charts_data
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result
-from dgmarl.runs.recorder import Progress, TrainResult
+from dgmarl.runs.callbacks import Callback, CallbackLike, TrainResult
 from dgmarl.runs.replays import Replay
 from dgmarl.training import Trainer
 
@@ -82,7 +82,7 @@ def run_demo(
     out: Path,
     seeds: int = 3,
     scale: float = 1.0,
-    watch: Callable[[str, int], Callable[[Progress], None]] = lambda label, steps: lambda p: None,
+    watch: Callable[[str, int], CallbackLike] = lambda label, steps: Callback(),
 ) -> Path:
     """Train everything, two at a time, and write the page. `watch(label, steps)` gives a display
     for each run."""
@@ -92,7 +92,7 @@ def run_demo(
         task, credit = job
         config = task.config(credit, seeds, scale)
         display = watch(f"{task.env} {CREDIT_NAMES[credit]}", config.steps)
-        return train_config(config, on_progress=display)
+        return train_config(config, callbacks=[display])
 
     # Compiling keeps one core busy at most, so two runs side by side use both.
     with ThreadPoolExecutor(2) as pool:

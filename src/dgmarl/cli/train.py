@@ -30,8 +30,10 @@ from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
 from dgmarl.trust import require_trust
 
-WITH_RESUME = {"resume", "steps", "keep-every", "quiet", "no-quiet", "trust"}
+WITH_RESUME = {"resume", "steps", "keep-every", "track", "quiet", "no-quiet", "trust"}
 """The only flags that may accompany --resume, and itself."""
+
+Trackers = Annotated[tuple[Literal["tensorboard", "wandb"], ...], tyro.conf.UseAppendAction]
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,9 @@ class TrainOptions:
     trust: Trust = False
     """Execute the environment and graph source that a folder or file names (--resume, --init-from,
     --config), even if they were never trained or checked here."""
+    track: Trackers = ()
+    """Also log to TensorBoard (files in the run folder) or Weights & Biases (with its own settings,
+    such as WANDB_PROJECT and WANDB_MODE=offline); give it twice for both."""
     quiet: bool = False
     """No progress display."""
 
@@ -103,7 +108,7 @@ class Train:
             if file or words.positional or words.options.keys() - WITH_RESUME:
                 raise UsageError(
                     "--resume continues a run with its own configuration: give no other option "
-                    "but --steps, --keep-every, --quiet and --trust."
+                    "but --steps, --keep-every, --track, --quiet and --trust."
                 )
             return cls(options, None, parsed.steps if "steps" in words.options else None)
         if not env:
@@ -153,6 +158,7 @@ class Train:
         from dgmarl import api
         from dgmarl.device import use_all_cores
         from dgmarl.envs.registry import make_env
+        from dgmarl.track import make_tracker
         from dgmarl.track.terminal import TrainingDisplay
 
         use_all_cores()
@@ -161,16 +167,17 @@ class Train:
         if ":" in config.env:
             refuse_broken(make_env(config.env, **config.env_options), config.env)
         label = f"{config.env} {config.method}, {counted(config.seeds, 'seed')}"
+        trackers = [make_tracker(name) for name in options.track]
         with TrainingDisplay(label, config.steps, options.quiet) as display:
-            keep = options.keep_every
+            keep, callbacks = options.keep_every, [display, *trackers]
             if options.resume:
                 trust, steps = options.trust, self.more_steps
-                result = api.resume(out, display, steps=steps, trust=trust, keep_every=keep)
+                result = api.resume(out, callbacks, steps=steps, trust=trust, keep_every=keep)
             else:
                 params = None
                 if options.init_from:
                     params = api.load(options.init_from, trust=options.trust).params
-                result = api.train_config(config, out, params, display, keep_every=keep)
+                result = api.train_config(config, out, params, callbacks, keep_every=keep)
         code = _summarise(result, out)
         if self.config is not None and not is_tuned(config.env):
             # Also where it wraps an environment that the presets know.

@@ -143,9 +143,14 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 
 def write_yaml(path: Path | str, config: Any) -> None:
     """Write the resolved configuration, fields in their order of declaration."""
+    write_atomic(path, to_yaml(config))
+
+
+def to_yaml(config: Any) -> str:
+    """The text of `write_yaml`."""
     import yaml
 
-    write_atomic(path, yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True))
+    return yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
 
 
 def convert(value: Any, hint: Any, name: str) -> Any:

@@ -43,7 +43,8 @@ def save_checkpoint(
 ) -> Path:
     """Write `state` as checkpoint number `index`; older ones go, except the last two and every
     `keep_every`-th. run: the id of the run. history: files that are kept beside the state."""
-    final, writing = folder / f"{index:08d}", folder / f"{index:08d}.writing"
+    final = path_of(folder, index)
+    writing = final.with_name(f"{final.name}.writing")
     leaves = _named_leaves(state)
     about = {"run": run, "index": index, "step": _steps(leaves)}
     files = {**(history or {}), ABOUT: to_json(about)}
@@ -68,8 +69,13 @@ def save_checkpoint(
         raise unwritable(final, OSError(errno.EIO, reason)) from None
     for number in indices(folder)[:-KEPT]:
         if not keep_every or number % keep_every:
-            shutil.rmtree(folder / f"{number:08d}", ignore_errors=True)
+            shutil.rmtree(path_of(folder, number), ignore_errors=True)
     return final
+
+
+def path_of(folder: Path, index: int) -> Path:
+    """The folder of one checkpoint."""
+    return folder / f"{index:08d}"
 
 
 def load_latest(folder: Path, template: Any, run: str = "") -> tuple[int, Any]:
@@ -77,7 +83,7 @@ def load_latest(folder: Path, template: Any, run: str = "") -> tuple[int, Any]:
     and dtypes, `run` the id of the run, where it is known."""
     problem = "there is none"
     for index in reversed(indices(folder)):
-        path = folder / f"{index:08d}"
+        path = path_of(folder, index)
         try:
             return index, _restore(path, _checked_about(path, index, run), template)
         except _DamagedError as error:

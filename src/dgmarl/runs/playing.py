@@ -14,7 +14,8 @@ from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError, raised_by_callback
 from dgmarl.graphs.sources import as_graphs
 from dgmarl.rollout import Batch, Recording, record_episodes
-from dgmarl.runs.recorder import Recorder, TrainResult
+from dgmarl.runs.callbacks import TrainResult
+from dgmarl.runs.recorder import Recorder
 from dgmarl.runs.replays import FILE_NAME, MOST_BYTES, Replay, make_replay, write_replay
 from dgmarl.training import Trainer, TrainState
 

@@ -5,12 +5,11 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from dgmarl.config.methods import find_method
 from dgmarl.config.schema import TrainConfig
@@ -19,46 +18,18 @@ from dgmarl.errors import RunError, out_of_memory
 from dgmarl.files import LARGEST, is_number
 from dgmarl.graphs.advice import uninformative
 from dgmarl.rollout import LARGEST_INPUT, UNUSABLE
-from dgmarl.runs.checkpoints import indices, load_latest
+from dgmarl.runs.callbacks import (
+    CallbackLike,
+    Checkpoint,
+    Progress,
+    Start,
+    TrainResult,
+    as_callbacks,
+)
+from dgmarl.runs.checkpoints import indices, load_latest, path_of
 from dgmarl.runs.folder import RunFolder, host_facts
 from dgmarl.runs.reading import ROW_FIELDS, Row, read_timing
 from dgmarl.training import Advanced
-
-
-class Progress(NamedTuple):
-    """What a display may show after each evaluation; `[S]` per seed."""
-
-    evaluation: int
-    steps: Int[np.ndarray, "S"]
-    returns: Float[np.ndarray, "S E"]
-    metrics: dict[str, Float[np.ndarray, "S"]]
-    steps_per_s: float
-    """Of all seeds together, since the last evaluation, evaluation included."""
-    seconds: float
-
-
-class TrainResult(NamedTuple):
-    """A run as arrays. Seeds that were done earlier than others repeat their last evaluation."""
-
-    config: TrainConfig
-    steps: Int[np.ndarray, "S K"]
-    """Environment steps of each seed at each evaluation."""
-    returns: Float[np.ndarray, "S K E"]
-    """Team return of every evaluation episode."""
-    metrics: dict[str, Float[np.ndarray, "S K"]]
-    """What else was measured, averaged over the iterations before each evaluation."""
-    timing: dict[str, Any]
-    state: Any
-    """The last TrainState, seeds first."""
-    interrupted: bool
-    """Ctrl-C came before the steps were done."""
-
-    def __repr__(self) -> str:
-        mean = self.returns[:, -1].mean()
-        return (
-            f"TrainResult({self.config.env!r}, {self.config.method!r}, seeds={len(self.steps)}, "
-            f"steps={self.steps[:, -1].min()}, return {mean:.3f})"
-        )
 
 
 class Recorder:
@@ -69,13 +40,13 @@ class Recorder:
         self,
         config: TrainConfig,
         folder: RunFolder | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        callbacks: Iterable[CallbackLike] = (),
         checkpoint_seconds: float = 30.0,
         keep_every: int = 0,
         resume: bool = False,
     ):
         """resume: continue the run of the folder instead of beginning one."""
-        self.config, self.folder, self.on_progress = config, folder, on_progress
+        self.config, self.folder, self.callbacks = config, folder, as_callbacks(callbacks)
         self.resume = resume
         self.checkpoint_seconds, self.keep_every = checkpoint_seconds, keep_every
         self.steps: list[np.ndarray] = []
@@ -109,9 +80,13 @@ class Recorder:
     def start(self, state: Any) -> Any:
         """Begin a new run from `state`, or restore one: `state` is then its template."""
         if self.resume:
-            return self._restore(state)
-        if self.folder:
+            state = self._restore(state)
+        elif self.folder:
             self.folder.create(self.config, state)
+        steps = self.steps[-1] if self.steps else np.zeros(self.config.seeds, int)
+        start = Start(self.config, self.folder.path if self.folder else None, steps)
+        for callback in self.callbacks:
+            callback.on_start(start)
         return state
 
     def is_new(self) -> bool:
@@ -183,7 +158,8 @@ class Recorder:
             if kept_for_good or now - self._saved > self.checkpoint_seconds:
                 self.save(state)
         self._warn_of_graph(values, step)
-        self.on_progress(progress)
+        for callback in self.callbacks:
+            callback.on_evaluation(progress)
 
     def save(self, state: Any) -> None:
         """Write returns, timing and a checkpoint; called now and then, and at the end."""
@@ -194,6 +170,9 @@ class Recorder:
         self.folder.write_timing({**self.timing, "steps_per_s": self.speed})
         self.folder.save(len(self.steps), state, self.keep_every)
         self._n_saved, self._saved = len(self.steps), time.perf_counter()
+        for callback in self.callbacks:
+            path = path_of(self.folder.checkpoints, self._n_saved)
+            callback.on_checkpoint(Checkpoint(path, self._n_saved))
 
     @property
     def speed(self) -> float:
@@ -214,7 +193,7 @@ class Recorder:
             else []
         )
         metrics = {name: np.stack([values[name] for values in self.metrics], 1) for name in names}
-        return TrainResult(
+        result = TrainResult(
             self.config,
             np.stack(self.steps, 1),
             np.stack(self.returns, 1),
@@ -223,6 +202,9 @@ class Recorder:
             state,
             unfinished,
         )
+        for callback in self.callbacks:
+            callback.on_end(result)
+        return result
 
     def _rows(
         self, progress: Progress, iteration: np.ndarray, lengths: np.ndarray, running: np.ndarray

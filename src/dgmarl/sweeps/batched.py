@@ -26,6 +26,7 @@ from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.graphs.sources import Graph, GraphSource, as_graphs, make_source
 from dgmarl.rollout import Batch, Recording
+from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.playing import (
     REPLAY_EPISODES,
     infer_edges,
@@ -33,7 +34,7 @@ from dgmarl.runs.playing import (
     write_final_replay,
     write_final_replays,
 )
-from dgmarl.runs.recorder import Recorder, TrainResult
+from dgmarl.runs.recorder import Recorder
 from dgmarl.training import (
     Advanced,
     Program,

@@ -21,7 +21,8 @@ from typing import IO, Literal, NamedTuple, Protocol
 
 from dgmarl.device import shares
 from dgmarl.errors import RunError
-from dgmarl.runs.recorder import Progress, Recorder, TrainResult
+from dgmarl.runs.callbacks import Progress, TrainResult
+from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.batched import train_all
 from dgmarl.sweeps.claims import claimed
 from dgmarl.sweeps.planned import PlannedRun, batches
@@ -250,7 +251,7 @@ def _recorder(run: PlannedRun, stop: Event, listener: Listener) -> Recorder:
         listener.on_steps(run, int(progress.steps.clip(max=run.config.steps).sum()))
         recorder.interrupted |= stop.is_set()
 
-    recorder = Recorder(run.config, run.run_folder(), report)
+    recorder = Recorder(run.config, run.run_folder(), [report])
     return recorder
 
 

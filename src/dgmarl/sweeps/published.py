@@ -8,8 +8,8 @@ import numpy as np
 from dgmarl.config.methods import find_method
 from dgmarl.config.yaml import plain
 from dgmarl.files import to_json, write_atomic
+from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.folder import code_version
-from dgmarl.runs.recorder import TrainResult
 
 PUBLISHED_METRICS = (
     "graph_density",

@@ -5,10 +5,10 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from dgmarl.runs.recorder import Progress as Report
+from dgmarl.runs import callbacks
 
 
-class TrainingDisplay:
+class TrainingDisplay(callbacks.Callback):
     """A bar for the slowest seed's steps, with speed, return and its spread over seeds, graph
     density and time left."""
 
@@ -37,10 +37,12 @@ class TrainingDisplay:
     ) -> None:
         self.bar.stop()
 
-    def __call__(self, report: Report) -> None:
+    def on_evaluation(self, progress: callbacks.Progress) -> None:
         """Show one evaluation."""
-        means = report.returns.mean(axis=1)
-        facts = f"{report.steps_per_s:,.0f} steps/s · return {means.mean():.3g} ± {means.std():.2g}"
-        if "graph_density" in report.metrics:
-            facts += f" · density {report.metrics['graph_density'].mean():.2f}"
-        self.bar.update(self.task, completed=min(int(report.steps.min()), self.steps), facts=facts)
+        means = progress.returns.mean(axis=1)
+        speed = f"{progress.steps_per_s:,.0f} steps/s"
+        facts = f"{speed} · return {means.mean():.3g} ± {means.std():.2g}"
+        if "graph_density" in progress.metrics:
+            facts += f" · density {progress.metrics['graph_density'].mean():.2f}"
+        done = min(int(progress.steps.min()), self.steps)
+        self.bar.update(self.task, completed=done, facts=facts)

@@ -1,0 +1,55 @@
+"""Event files for TensorBoard, one folder per seed."""
+
+from pathlib import Path
+
+from tensorboardX import SummaryWriter
+
+from dgmarl.config.yaml import to_yaml
+from dgmarl.errors import UsageError
+from dgmarl.runs.callbacks import Callback, Progress, Start, TrainResult
+from dgmarl.track.scalars import scalars
+
+
+class TensorBoard(Callback):
+    """Writes every number of every seed over environment steps.
+
+    >>> train("star-spread/5", out="runs/spread", callbacks=[TensorBoard()])
+
+    shows with `tensorboard --logdir runs`."""
+
+    def __init__(self, folder: Path | str | None = None):
+        """folder: for the event files; by default `tensorboard` in the run folder."""
+        self.folder = folder
+        self._writers: list[SummaryWriter] = []
+
+    def on_start(self, start: Start) -> None:
+        """Open a file per seed. What an interrupted run wrote after its last checkpoint is hidden,
+        because it comes again."""
+        if self.folder is None and start.folder is None:
+            raise UsageError("TensorBoard needs a folder where the run has none: TensorBoard(DIR).")
+        folder = Path(self.folder or Path(start.folder or "") / "tensorboard")
+        for k, steps in enumerate(start.steps):
+            writer = SummaryWriter(
+                str(folder / f"seed-{start.config.seed + k}"),
+                purge_step=int(steps) + 1 if steps else None,
+                filename_suffix=f".{int(steps)}",
+            )
+            if not steps:
+                writer.add_text("configuration", f"```yaml\n{to_yaml(start.config)}\n```", 0)
+            self._writers.append(writer)
+
+    def on_evaluation(self, progress: Progress) -> None:
+        """Write the numbers of each seed."""
+        for writer, (steps, values) in zip(self._writers, scalars(progress), strict=True):
+            for name, value in values.items():
+                writer.add_scalar(name, value, steps)
+            writer.flush()
+
+    def on_end(self, result: TrainResult) -> None:
+        """Close the files."""
+        self.close()
+
+    def close(self) -> None:
+        """Write what is not written yet."""
+        for writer in self._writers:
+            writer.close()

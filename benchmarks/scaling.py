@@ -196,9 +196,7 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", default=["oracle", "self"])
     parser.add_argument("--laps", type=int, default=3, help="of which the best counts")
     parser.add_argument("--compile-workers", type=int, default=1, help="programs at a time")
-    parser.add_argument(
-        "--limit", type=float, default=3600, help="seconds, half of them to compile"
-    )
+    parser.add_argument("--limit", type=float, default=3600, help="seconds, half to compile")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--fit", type=Path, nargs="+", help="files to fit instead of measuring")
     options = parser.parse_args()

@@ -162,6 +162,7 @@ def save(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
         "device": jax.devices()[0].device_kind,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "jax": jax.__version__,
+        "load": round(os.getloadavg()[0], 1),
         "compile_workers": options.compile_workers,
     }
     ordered = sorted(kept + rows, key=lambda row: [str(row["axis"]), row["agents"], row["graph"]])

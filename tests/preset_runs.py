@@ -1,26 +1,24 @@
-"""One short run of each preset and kind of learner, for `tests/test_devices.py`; as a program,
-`python -m tests.preset_runs FOLDER`, all of them on the devices that this process has."""
+"""Short runs on one and on several devices, for `tests/test_devices.py`; as a program, `python -m
+tests.preset_runs FOLDER NAME...`, those named, on the eight devices that this process then has."""
 
-import json
 import sys
-import traceback
 from pathlib import Path
+from signal import SIGINT, raise_signal
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from dgmarl import api
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.device import use_all_cores
 from dgmarl.runs.callbacks import TrainResult
-from dgmarl.runs.folder import RunFolder
-from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.batched import train_all
 from tests.tiny import GIFT, SMALL
 
 GRU = {"learner.network": "gru"}
-ROLLOUTS = {"n_envs": 4, "rollout_length": 4, "learner.minibatches": 2}
+ROLLOUTS = {"rollout_length": 4, "learner.minibatches": 2, "env_options.stop": 0.3}
 """The structure of `fast` at a size for tests: rollouts of a fixed length, several minibatches."""
 REPLAY = {
     "learner.batch_size": 4,
@@ -34,10 +32,12 @@ class PresetRun(NamedTuple):
     preset: str
     method: str
     overrides: dict[str, Any]
+    seeds: int = 2
 
     def config(self) -> TrainConfig:
-        overrides = SMALL | {"learner.hidden": 4} | self.overrides
-        return resolve(GIFT, self.method, overrides, self.preset, seeds=2, steps=40)
+        sizes = {"learner.hidden": 4, "n_envs": 4, "evaluation.episodes": 4}
+        overrides = SMALL | sizes | self.overrides
+        return resolve(GIFT, self.method, overrides, self.preset, seeds=self.seeds, steps=80)
 
 
 RUNS = {
@@ -47,6 +47,8 @@ RUNS = {
     "fast ippo-dg gru": PresetRun("fast", "ippo-dg", ROLLOUTS | GRU),
     "tuned qmix fc": PresetRun("tuned", "qmix", REPLAY),
     "paper qmix gru": PresetRun("paper", "qmix", REPLAY | GRU),
+    "tuned mappo-coma fc": PresetRun("tuned", "mappo-coma", {"learner.minibatches": 2}),
+    "one seed": PresetRun("tuned", "ippo-dg", {}, seeds=1),
 }
 CREDITS = [
     resolve(GIFT, method, SMALL | {"credit.reward_scaling": "none"}, seeds=2, steps=100)
@@ -55,40 +57,46 @@ CREDITS = [
 """Two runs that can be batched into one program."""
 
 
-def alone(config: TrainConfig, folder: Path | None = None) -> TrainResult:
-    """A run that is not batched; one that was begun in the folder is resumed."""
-    return train_all([Recorder(config, RunFolder(folder) if folder else None)])[0]
+def numbers(result: TrainResult) -> dict[str, np.ndarray]:
+    """What two runs are compared by."""
+    params = [np.ravel(leaf) for leaf in jax.tree.leaves(result.state.learner.params)]
+    mesh = getattr(result.state.step.sharding, "mesh", None)
+    return {
+        "steps": result.steps,
+        "returns": result.returns,
+        "params": np.concatenate(params),
+        "mesh": np.array([*mesh.shape.values()] if mesh else [1, 1]),
+    }
 
 
-def interrupted(config: TrainConfig, folder: Path) -> TrainResult:
-    """The same, stopped at its first evaluation."""
-    recorder = Recorder(
-        config, RunFolder(folder), [lambda _: setattr(recorder, "interrupted", True)]
-    )
-    return train_all([recorder])[0]
+def interrupted(config: TrainConfig, folder: Path, devices: Any = None) -> TrainResult:
+    """A run that is stopped at its first evaluation."""
+
+    def stop(_: Any) -> None:
+        raise_signal(SIGINT)
+
+    return api.train_config(config, folder, callbacks=[stop], devices=devices)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, names: list[str]) -> None:
+    """Each run on one device, on those that divide its seeds, and on all; two batched runs; one
+    that is stopped, to be resumed elsewhere."""
     use_all_cores()
-    problems, arrays = {}, {}
-    for name, run in RUNS.items():
-        try:
-            result = alone(run.config())
-            arrays[f"{name} returns"], arrays[f"{name} steps"] = result.returns, result.steps
-        except Exception:
-            problems[name] = traceback.format_exc()
-    whole = alone(CREDITS[1])
-    arrays["devices"] = np.array(len(whole.state.step.sharding.device_set))
-    arrays["whole"], arrays["steps"] = whole.metrics["value_loss"], whole.steps
-    arrays["whole returns"] = whole.returns
-    arrays["interrupted"] = np.array(interrupted(CREDITS[1], folder / "run").interrupted)
-    arrays["resumed returns"] = alone(CREDITS[1], folder / "run").returns
-    batched = train_all([Recorder(config) for config in CREDITS])
-    arrays["batched"] = batched[1].metrics["value_loss"]
-    arrays["available"] = np.array(jax.local_device_count())
-    np.savez(folder / "found.npz", **arrays)
-    (folder / "problems.json").write_text(json.dumps(problems))
+    found: dict[str, np.ndarray] = {}
+
+    def keep(name: str, result: TrainResult) -> None:
+        found.update({f"{name} {part}": array for part, array in numbers(result).items()})
+
+    for name in names:
+        how, _, run = name.partition(": ")
+        devices = {"one": 1, "seeds": None, "all": "all"}[how]
+        keep(name, api.train_config(RUNS[run].config(), devices=devices))
+    for result in train_all([Recorder(config) for config in CREDITS]):
+        keep(f"batched {result.config.method}", result)
+    keep("stopped", interrupted(CREDITS[1], folder / "run", "all"))
+    found["available"] = np.array(jax.local_device_count())
+    np.savez(folder / "found.npz", **found)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,80 +1,170 @@
-"""Every preset and kind of learner on one and on two devices; seeds spread over devices are those
-of one device."""
+"""Runs on several devices and in several processes are those of one device."""
 
-import json
 import os
+import re
+import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from dgmarl import UsageError, api, device
-from tests.preset_runs import CREDITS, RUNS, alone
+from dgmarl import UsageError, api, device, hosts
+from tests.preset_runs import CREDITS, RUNS, interrupted, numbers
 from tests.tiny import GIFT, SMALL
+
+QUICK = ("one: fast ippo-dg gru", "all: fast ippo-dg gru", "seeds: fast ippo-dg fc")
+QUICK += ("one: tuned qmix fc", "all: tuned qmix fc")
+ALL = tuple(f"{how}: {name}" for name in RUNS for how in ("one", "seeds", "all"))
+
+
+def start(module: str, *words: object, **variables: str) -> subprocess.Popen:
+    """A Python program that sees the tests' package."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | variables
+    command = [sys.executable, "-m", module, *map(str, words)]
+    out = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdout=out, stderr=out, text=True)
+
+
+def on_eight_devices(folder: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The runs named, in one process with eight devices: arrays by name."""
+    process = start("tests.preset_runs", folder, *names, JAX_NUM_CPU_DEVICES="8")
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return dict(np.load(folder / "found.npz"))
 
 
 @pytest.fixture(scope="module")
-def two_devices(tmp_path_factory):
-    """All runs in one process with two devices: arrays by name, and tracebacks by run."""
+def eight(tmp_path_factory):
+    """The folder of the quick runs, and what they gave."""
     folder = tmp_path_factory.mktemp("devices")
-    environment = os.environ | {
-        "JAX_NUM_CPU_DEVICES": "2",
-        "PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        ),
-    }
-    command = [sys.executable, "-m", "tests.preset_runs", str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return np.load(folder / "found.npz"), json.loads((folder / "problems.json").read_text())
+    return folder, on_eight_devices(folder, QUICK)
 
 
-def check(returns: np.ndarray, steps: np.ndarray) -> None:
-    """Two seeds, at least two evaluations, all steps done."""
-    n_seeds, n_evaluations, _ = returns.shape
-    assert n_seeds == 2
-    assert n_evaluations >= 2
-    assert np.isfinite(returns).all()
-    assert (steps[:, -1] >= 40).all()
-    assert (np.diff(steps, axis=1) > 0).all()
+@pytest.fixture(scope="module")
+def credit_here():
+    return api.train_config(CREDITS[1])
 
 
-ON_ONE = [
-    pytest.param(name, marks=[] if name == "fast ippo-dg gru" else pytest.mark.slow)
-    for name in RUNS
-]
-"""Most other tests train on one device too, so one of these is enough for every day."""
+def check_same(found, name, other):
+    """Equal up to rounding: XLA compiles a program for several devices differently."""
+    np.testing.assert_array_equal(found[f"{name} steps"], found[f"{other} steps"])
+    for part, tolerance in (("params", 1e-4), ("returns", 1e-3)):
+        values = [found[f"{which} {part}"] for which in (name, other)]
+        np.testing.assert_allclose(*values, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ON_ONE)
-def test_a_preset_trains_on_one_device(name):
-    result = alone(RUNS[name].config())
-    check(result.returns, result.steps)
+def test_seeds_and_environments_on_eight_devices_are_those_of_one(eight):
+    """Rollouts with resets, memory and shuffled minibatches."""
+    _, found = eight
+    assert found["available"] == 8
+    assert tuple(found["all: fast ippo-dg gru mesh"]) == (2, 4)
+    check_same(found, "all: fast ippo-dg gru", "one: fast ippo-dg gru")
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_a_preset_trains_on_two_devices(name, two_devices):
-    arrays, problems = two_devices
-    assert name not in problems, problems[name]
-    check(arrays[f"{name} returns"], arrays[f"{name} steps"])
+def test_a_replay_buffer_on_eight_devices_is_that_of_one(eight):
+    _, found = eight
+    assert tuple(found["all: tuned qmix fc mesh"]) == (2, 4)
+    check_same(found, "all: tuned qmix fc", "one: tuned qmix fc")
 
 
-def test_seeds_spread_over_devices_are_those_of_one_device(two_devices):
-    found, here = two_devices[0], alone(CREDITS[1])
-    # The environment variable counts, not the machine's cores.
-    assert found["available"] == found["devices"] == 2
-    np.testing.assert_array_equal(found["steps"], here.steps)
-    for name in ("whole", "batched"):
-        np.testing.assert_allclose(found[name], here.metrics["value_loss"], atol=1e-4)
+def test_by_default_as_many_devices_are_used_as_divide_the_seeds(eight):
+    """Also with arrays that have no elements, such as the memory of a network without one."""
+    _, found = eight
+    assert tuple(found["seeds: fast ippo-dg fc mesh"]) == (2, 1)
+    assert np.isfinite(found["seeds: fast ippo-dg fc returns"]).all()
 
 
-def test_a_resumed_run_on_two_devices_is_the_uninterrupted_one(two_devices):
-    found = two_devices[0]
-    assert found["interrupted"]
-    np.testing.assert_array_equal(found["resumed returns"], found["whole returns"])
+def test_batched_runs_on_several_devices_are_those_of_one(eight, credit_here):
+    _, found = eight
+    found |= {f"here {part}": array for part, array in numbers(credit_here).items()}
+    check_same(found, "batched ippo-dg", "here")
+
+
+def test_a_run_of_eight_devices_is_resumed_on_one(eight, credit_here):
+    folder, found = eight
+    assert len(found["stopped steps"][0]) == 1
+    resumed = api.resume(folder / "run", devices=1)
+    found |= {f"here {part}": array for part, array in numbers(credit_here).items()}
+    found |= {f"resumed {part}": array for part, array in numbers(resumed).items()}
+    check_same(found, "resumed", "here")
+
+
+@pytest.mark.slow
+def test_every_preset_on_any_devices_is_that_of_one(tmp_path):
+    found = on_eight_devices(tmp_path, ALL)
+    for name in RUNS:
+        for how in ("seeds", "all"):
+            check_same(found, f"{how}: {name}", f"one: {name}")
+    assert tuple(found["all: one seed mesh"]) == (1, 4)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, credit_here):
+    assert interrupted(CREDITS[1], tmp_path / "run").interrupted
+    resumed = api.resume(tmp_path / "run")
+    np.testing.assert_array_equal(resumed.returns, credit_here.returns)
+
+
+def test_seeds_are_divided_first_and_evenly():
+    assert device.divide(8, 10, 8) == (8, 1)
+    assert device.divide(1, 64, 8) == (1, 8)
+    assert device.divide(2, 64, 8) == (2, 4)
+    assert device.divide(3, 10, 8) == (3, 2)
+    assert device.divide(7, 9, 5) == (1, 3)
+    assert device.divide(1, 1, 8) == (1, 1)
+    assert device.divide(3, 4, 6, n_processes=2) == (3, 2)
+    with pytest.raises(UsageError, match="cannot be divided among 2 processes"):
+        device.divide(3, 5, 6, n_processes=2)
+
+
+def test_devices_that_are_not_there_or_not_used_are_told(monkeypatch):
+    for wrong in (0, 2, "some", "-1"):
+        with pytest.raises(UsageError, match=f"devices is {wrong}, but must be `all` or from 1"):
+            device.mesh_for(1, 1, wrong)
+    monkeypatch.setattr(jax, "device_count", lambda: 8)
+    with pytest.warns(UserWarning, match="1 of 8 devices are used"):
+        device.mesh_for(1, 1, "all")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        device.mesh_for(1, 1, 1)
+
+
+@pytest.mark.parametrize("wrong", ["", "2/2@a:1", "0/2", "0/2@a", "x/2@a:1"])
+def test_a_place_among_processes_that_cannot_be_is_refused(wrong):
+    with pytest.raises(UsageError, match=re.escape(f"process is {wrong!r}, but must be I/N@")):
+        hosts.join(wrong)
+
+
+TWO = ["--seeds", "1", "--steps", "40", "--n-envs", "4", "--learner.hidden", "4", "--quiet"]
+TWO += ["--evaluation.episodes", "4", "--evaluation.interval", "20"]
+
+
+def in_two_processes(*words: str) -> list[str]:
+    """`dgmarl train` twice, one device each; what each of them said."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    places = [f"{k}/2@{address}" for k in range(2)]
+    both = [start("tests.command", "train", *words, "--process", place) for place in places]
+    said = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    return [out for out, _ in said]
+
+
+def test_two_processes_train_one_run_and_the_first_writes_it(tmp_path):
+    first, second = in_two_processes(GIFT, *TWO, "--out", str(tmp_path / "both"))
+    assert "after 40 steps" in first
+    assert "after 40 steps" not in second
+    written = api.load(tmp_path / "both")
+    alone = api.train_config(written.config)
+    for ours, theirs in zip(*map(jax.tree.leaves, (written.state, alone.state)), strict=True):
+        if not jax.dtypes.issubdtype(ours.dtype, jax.dtypes.prng_key):
+            np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
 def test_determinism_is_asked_for_in_time_or_refused(monkeypatch):

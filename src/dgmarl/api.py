@@ -17,10 +17,11 @@ from dgmarl.config.ranges import check_number
 from dgmarl.config.resolve import extend, resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import plain, read_yaml
-from dgmarl.device import require_determinism
+from dgmarl.device import Devices, require_determinism
 from dgmarl.envs.base import Environment, Observation
 from dgmarl.envs.registry import make_env, name_of
 from dgmarl.errors import RunError, UsageError
+from dgmarl.hosts import leads
 from dgmarl.rollout import Batch, HiddenState, Recording
 from dgmarl.runs import playing
 from dgmarl.runs.callbacks import CallbackLike, TrainResult
@@ -45,6 +46,7 @@ def train(
     preset: Preset = "tuned",
     trust: bool = False,
     callbacks: Iterable[CallbackLike] = (),
+    devices: Devices = None,
     **values: Any,
 ) -> TrainResult:
     """Train `method` on `env` and return the learning curves as arrays (and write a run folder, if
@@ -58,7 +60,8 @@ def train(
       or, with "fast", the better ones with 128 environments.
       trust: execute the environment and graph source that the folder `init_from` names. callbacks:
       objects with the methods of `dgmarl.Callback`, or functions of a `Progress`, called after
-      every evaluation.
+      every evaluation. devices: how many devices share the seeds, then the environments, or "all";
+      by default as many as divide the seeds.
 
     >>> result = train("star-spread/5", "ippo-dg", seeds=3, steps=1e5)
     >>> result.returns.mean(axis=-1)  # [seeds, evaluations]
@@ -71,7 +74,7 @@ def train(
             _require_named(made, env, values.get("env_options", {}))
     config = resolve(env, method, overrides, preset, **values)
     params = load(init_from, trust=trust).params if init_from else None
-    return train_config(config, out, params, callbacks, env=made)
+    return train_config(config, out, params, callbacks, env=made, devices=devices)
 
 
 def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> None:
@@ -95,14 +98,18 @@ def train_config(
     init_params: Any = None,
     callbacks: Iterable[CallbackLike] = (),
     env: Environment | None = None,
+    devices: Devices = None,
     **recording: Any,
 ) -> TrainResult:
-    """Train with a resolved configuration. env: instead of the one that it names."""
+    """Train with a resolved configuration. env: instead of the one that it names. devices: see
+    `train`. Of several processes the first one writes `out`."""
     if config.deterministic:
         require_determinism()
     trainer = training.Trainer(config, env)
-    recorder = Recorder(trainer.config, RunFolder(out) if out else None, callbacks, **recording)
-    result = training.train(training.Program(trainer, init_params), [recorder])[0]
+    folder = RunFolder(out) if out and leads() else None
+    recorder = Recorder(trainer.config, folder, callbacks, **recording)
+    program = training.Program(trainer, init_params, devices)
+    result = training.train(program, [recorder])[0]
     playing.write_final_replay(recorder, trainer, result)
     return result
 
@@ -113,6 +120,7 @@ def resume(
     *,
     steps: int | None = None,
     trust: bool = False,
+    devices: Devices = None,
     **recording: Any,
 ) -> TrainResult:
     """Continue a run to the identical result; a finished one is returned as it is.
@@ -121,15 +129,17 @@ def resume(
       `learner.anneal_lr` depends on the total; the evaluation at the old end is one more than a
       longer run would have had.
       trust: execute the environment and graph source that the folder names, even if they were never
-      trained or checked here."""
+      trained or checked here.
+      devices: see `train`; the number may differ from before."""
     folder = RunFolder(out)
     config = extend(folder.config(), steps)
     require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
     if config.deterministic:
         require_determinism()
     folder.refuse_removed_options()
-    recorder = Recorder(config, folder, callbacks, resume=True, **recording)
-    program = training.Program(training.Trainer(config))
+    own_folder = folder if leads() else None
+    recorder = Recorder(config, own_folder, callbacks, resume=True, **recording)
+    program = training.Program(training.Trainer(config), devices=devices)
     result = training.train(program, [recorder])[0]
     playing.write_final_replay(recorder, program.trainer, result)
     remember(env=config.env, graph=config.graph)

@@ -1,11 +1,16 @@
 """Settings that depend on the backend: CPU or accelerator."""
 
 import os
+import warnings
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jaxtyping import Array
 
 from dgmarl.errors import UsageError
 
@@ -77,6 +82,92 @@ def shares(n_processes: int) -> list[dict[str, str]]:
 def devices_for(n_seeds: int) -> int:
     """The largest number of local devices that divides `n_seeds`."""
     return max(n for n in range(1, jax.local_device_count() + 1) if n_seeds % n == 0)
+
+
+Devices = int | str | None
+"""A number, `all`, or None for the default of `mesh_for`."""
+
+
+def mesh_for(n_seeds: int, n_envs: int = 1, devices: Devices = None) -> Mesh:
+    """The devices of a run, as a mesh of seeds times environments.
+
+    devices: how many, or `all`. By default as many of this process as divide the seeds; if several
+    processes train together, all of theirs."""
+    n_processes = jax.process_count()
+    if devices is None and n_processes == 1:
+        shape = (devices_for(n_seeds), 1)
+    else:
+        n_devices = _count_devices("all" if devices is None else devices)
+        shape = divide(n_seeds, n_envs, n_devices, n_processes)
+        _tell_of_unused(n_devices, shape)
+    of_each = shape[0] * shape[1] // n_processes
+    chosen = [
+        device
+        for process in range(n_processes)
+        for device in [each for each in jax.devices() if each.process_index == process][:of_each]
+    ]
+    return Mesh(np.array(chosen).reshape(shape), ("seeds", "envs"))
+
+
+def divide(n_seeds: int, n_envs: int, n_devices: int, n_processes: int = 1) -> tuple[int, int]:
+    """How many devices share the seeds, and how many the environments of each: as many in all as
+    divide them evenly, of every process the same number. Seeds come first, because they need not
+    talk to each other."""
+    pairs = [
+        (s, e)
+        for s in range(1, n_devices + 1)
+        for e in range(1, n_devices // s + 1)
+        if n_seeds % s == 0 and n_envs % e == 0 and s * e % n_processes == 0
+    ]
+    if not pairs:
+        raise UsageError(
+            f"{n_seeds} seeds of {n_envs} environments cannot be divided among {n_processes} "
+            "processes: choose seeds or n_envs as a multiple of their number."
+        )
+    return max(pairs, key=lambda pair: (pair[0] * pair[1], pair[0]))
+
+
+def _count_devices(devices: int | str) -> int:
+    available = jax.device_count()
+    if devices == "all":
+        return available
+    if not str(devices).isdecimal() or not 1 <= int(devices) <= available:
+        raise UsageError(
+            f"devices is {devices}, but must be `all` or from 1 to {available}, which JAX has here "
+            f"({jax.default_backend()}); JAX_NUM_CPU_DEVICES sets the number of a CPU."
+        )
+    return int(devices)
+
+
+def _tell_of_unused(n_devices: int, shape: tuple[int, int]) -> None:
+    used = shape[0] * shape[1]
+    if used < n_devices:
+        warnings.warn(
+            f"{used} of {n_devices} devices are used, {shape[0]} for seeds times {shape[1]} for "
+            "environments: more do not divide seeds and n_envs evenly.",
+            stacklevel=4,
+        )
+
+
+def over_envs(tree: Any, axis: int = 0) -> Any:
+    """The same arrays, their axis of environments divided among the devices of the mesh that is in
+    use (`training.for_seeds`). What cannot be divided evenly stays whole on each of them."""
+    spec = PartitionSpec(*[None] * axis, "envs")
+
+    def mark(leaf: Array) -> Array:
+        even = leaf.shape[axis] % _mesh_in_use().shape["envs"] == 0
+        return jax.lax.with_sharding_constraint(leaf, spec) if even else leaf
+
+    return jax.tree.map(mark, tree) if envs_divided() else tree
+
+
+def envs_divided() -> bool:
+    """Whether what is being traced runs with its environments on several devices."""
+    return _mesh_in_use().shape.get("envs", 1) > 1
+
+
+def _mesh_in_use() -> AbstractMesh:
+    return jax.sharding.get_abstract_mesh()
 
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"

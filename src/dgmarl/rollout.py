@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.device import unroll
+from dgmarl.device import over_envs, unroll
 from dgmarl.envs.base import Environment, Observation, Outcome, random_actions
 
 HiddenState = Any
@@ -181,7 +181,7 @@ def collect(
 ) -> tuple[RolloutState, Batch]:
     """Play for `length` steps. With `reset`, a new episode follows one that has ended; without, it
     is frozen and its steps are not valid."""
-    collector = _Collector(env, act, needs, reset)
+    collector, rollout_state = _Collector(env, act, needs, reset), over_envs(rollout_state)
     last, steps = _play_steps(collector, rollout_state, jax.random.split(key, (length, 3)))
     reward, valid = steps.reward, jnp.ones_like(steps.terminated)
     next_observation = steps.next_observation
@@ -316,7 +316,7 @@ def evaluate(
 ) -> Evaluation:
     """Play `n_episodes` side by side until the last has ended."""
     reset_key, play_key = jax.random.split(key)
-    rollout_state = reset_envs(env, reset_key, hidden_state, n_episodes)
+    rollout_state = over_envs(reset_envs(env, reset_key, hidden_state, n_episodes))
 
     def one_step(carry: Any) -> Any:
         rollout_state, key, running, so_far = carry

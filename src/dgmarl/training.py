@@ -25,7 +25,7 @@ from dgmarl.config.resolve import with_n_envs
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import CreditRule
-from dgmarl.device import devices_for
+from dgmarl.device import Devices, mesh_for
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import RunError, UsageError, quiet_callbacks, raised_by_callback
@@ -33,6 +33,7 @@ from dgmarl.graphs.comparison import compare, references
 from dgmarl.graphs.metrics import density
 from dgmarl.graphs.reach import check_graph
 from dgmarl.graphs.sources import Graphs, GraphSource, as_graphs, make_source
+from dgmarl.hosts import all_together, any_process, place, whole
 from dgmarl.learners.base import Learner, where_active
 from dgmarl.rollout import (
     Batch,
@@ -287,6 +288,10 @@ class Recorder(Protocol):
         """Begin a new run, or restore one: `state` is then its template."""
         ...
 
+    def share(self, state: TrainState) -> TrainState:
+        """The state and the history of process 0, in every process of a run."""
+        ...
+
     def compiled(self, seconds: float) -> None:
         """Compilation is over."""
         ...
@@ -315,9 +320,11 @@ class Recorder(Protocol):
 class Program:
     """One run as a program; `sweeps.batched` has the same interface for several runs."""
 
-    def __init__(self, trainer: Trainer, init_params: Any = None):
-        """init_params: policy and critic that all seeds start from, instead of fresh ones."""
+    def __init__(self, trainer: Trainer, init_params: Any = None, devices: Devices = None):
+        """init_params: policy and critic that all seeds start from, instead of fresh ones. devices:
+        see `mesh_for`."""
         self.trainer, self.n_seeds, self.init_params = trainer, trainer.config.seeds, init_params
+        self.mesh = mesh_for(self.n_seeds, trainer.config.n_envs, devices)
         self.iterations_per_evaluation = trainer.iterations_per_evaluation
 
     def init(self) -> list[TrainState]:
@@ -331,11 +338,11 @@ class Program:
 
     def join(self, states: list[TrainState]) -> Any:
         """All that is carried, from the states of the runs."""
-        return spread(states[0], self.n_seeds)
+        return spread(states[0], self.n_seeds, self.mesh)
 
     def advance(self, carried: Any, n_iterations: Array) -> Any:
         """See `Trainer.advance`."""
-        return for_seeds(self.trainer.advance, self.n_seeds)(carried, n_iterations)
+        return for_seeds(self.trainer.advance, self.n_seeds, self.mesh)(carried, n_iterations)
 
     def part(self, advanced: Advanced, run: int) -> Advanced:
         """What belongs to one run."""
@@ -350,17 +357,23 @@ def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
         for recorder in recorders:
             stack.enter_context(recorder)
         pairs = zip(recorders, fresh, strict=True)
-        states = [recorder.start(state) for recorder, state in pairs]
+        with all_together():
+            states = [recorder.start(state) for recorder, state in pairs]
+        states = [recorder.share(state) for recorder, state in zip(recorders, states, strict=True)]
         if any(recorder.wants_more() for recorder in recorders):
             states = _train(program, recorders, states)
-        return [recorder.finish(state) for recorder, state in zip(recorders, states, strict=True)]
+        pairs = zip(recorders, states, strict=True)
+        with all_together():
+            return [recorder.finish(state) for recorder, state in pairs]
 
 
 def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> list[Any]:
     """Compile, then alternate between the device and the recorders."""
     carried = program.join(states)
     began = time.perf_counter()
-    advance = jax.jit(program.advance, donate_argnums=0).lower(carried, 1).compile()
+    sharding = jax.tree.leaves(carried)[0].sharding  # what comes out goes in again
+    advance = jax.jit(program.advance, donate_argnums=0, out_shardings=sharding)
+    advance = advance.lower(carried, 1).compile()
     for recorder in recorders:
         recorder.compiled(time.perf_counter() - began)
     while any(recorder.wants_more() for recorder in recorders):
@@ -372,13 +385,14 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
             if raised := raised_by_callback(error):
                 raise recorders[0].failure(f"raised {raised}") from None
             raise
-        carried = _with_sharding_of_empties(advanced.state, program.n_seeds)
-        for k, recorder in enumerate(recorders):
-            part = program.part(advanced, k)
-            states[k] = part.state
-            if recorder.wants_more():
-                recorder.record(part)
-        if any(recorder.interrupted for recorder in recorders):
+        carried, advanced = advanced.state, whole(advanced)
+        with all_together():
+            for k, recorder in enumerate(recorders):
+                part = program.part(advanced, k)
+                states[k] = part.state
+                if recorder.wants_more():
+                    recorder.record(part)
+        if any_process(any(recorder.interrupted for recorder in recorders)):
             break
     return states
 
@@ -389,17 +403,20 @@ def init_seeds(trainer: Trainer) -> TrainState:
     return jax.jit(jax.vmap(trainer.init))(keys)
 
 
-def for_seeds(function: Callable[..., Any], n_seeds: int) -> Callable[..., Any]:
+def for_seeds(
+    function: Callable[..., Any], n_seeds: int, mesh: Mesh | None = None
+) -> Callable[..., Any]:
     """`function` of one seed's state (and of what is common to all) for all seeds, spread over the
-    devices.
+    devices of a mesh, by default that of `mesh_for`.
 
     Seeds of one device are vmapped. A single one goes without the axis of seeds: matrix products
-    with a batch axis of 1 cost a CPU 12 % of its speed.
+    with a batch axis of 1 cost a CPU 12 % of its speed. Within a seed the compiler divides the
+    environments, from the marks of `over_envs`.
     """
-    n_devices = devices_for(n_seeds)
+    devices = mesh or mesh_for(n_seeds)
 
     def of_device(state: Any, *common: Any) -> Any:
-        if n_seeds > n_devices:
+        if n_seeds > devices.shape["seeds"]:
             return jax.vmap(function, in_axes=(0, *(None for _ in common)))(state, *common)
         result = function(jax.tree.map(lambda leaf: leaf[0], state), *common)
         return jax.tree.map(lambda leaf: leaf[None], result)
@@ -407,30 +424,16 @@ def for_seeds(function: Callable[..., Any], n_seeds: int) -> Callable[..., Any]:
     def of_all(state: Any, *common: Any) -> Any:
         seeds, same = PartitionSpec("seeds"), [PartitionSpec() for _ in common]
         specs = {"in_specs": (seeds, *same), "out_specs": seeds}
-        mapped = jax.shard_map(of_device, mesh=_mesh(n_seeds), check_vma=False, **specs)
-        return mapped(state, *common)
+        by_hand = {"seeds"} if devices.shape["envs"] > 1 else set(devices.axis_names)
+        how = {"mesh": devices, "axis_names": by_hand, "check_vma": False}
+        return jax.shard_map(of_device, **how, **specs)(state, *common)
 
-    return of_all if n_devices > 1 else of_device
+    return of_all if devices.size > 1 else of_device
 
 
-def spread(tree: Any, n_seeds: int) -> Any:
+def spread(tree: Any, n_seeds: int, mesh: Mesh | None = None) -> Any:
     """Arrays with a leading axis of seeds, on the devices where `for_seeds` wants them."""
-    return jax.device_put(tree, _sharding(n_seeds))
-
-
-def _with_sharding_of_empties(tree: Any, n_seeds: int) -> Any:
-    """Arrays without elements, such as the hidden state of a network that is not recurrent, lose
-    their sharding in a program."""
-    sharding = _sharding(n_seeds)
-    return jax.tree.map(lambda leaf: leaf if leaf.size else jax.device_put(leaf, sharding), tree)
-
-
-def _sharding(n_seeds: int) -> NamedSharding:
-    return NamedSharding(_mesh(n_seeds), PartitionSpec("seeds"))
-
-
-def _mesh(n_seeds: int) -> Mesh:
-    return Mesh(jax.devices()[: devices_for(n_seeds)], ("seeds",))
+    return place(tree, NamedSharding(mesh or mesh_for(n_seeds), PartitionSpec("seeds")))
 
 
 def _start_from(params: Any, state: TrainState) -> TrainState:

@@ -15,6 +15,7 @@ from dgmarl.cli.common import (
     Trust,
     counted,
     file_name,
+    left_out,
     refuse_broken,
 )
 from dgmarl.cli.flags import flag_class, leaves, scan, spellings, switches_of
@@ -30,8 +31,12 @@ from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
 from dgmarl.trust import require_trust
 
-WITH_RESUME = {"resume", "steps", "keep-every", "track", "quiet", "no-quiet", "trust"}
+WITH_RESUME = {
+    *("resume", "steps", "keep-every", "track", "quiet", "no-quiet", "trust", "devices", "process")
+}
 """The only flags that may accompany --resume, and itself."""
+DeviceCount = Annotated[str | None, left_out("N|all")]
+Place = Annotated[str | None, left_out("I/N@HOST:PORT")]
 
 Trackers = Annotated[tuple[Literal["tensorboard", "wandb"], ...], tyro.conf.UseAppendAction]
 
@@ -61,6 +66,12 @@ class TrainOptions:
     track: Trackers = ()
     """Also log to TensorBoard (files in the run folder) or Weights & Biases (with its own settings,
     such as WANDB_PROJECT and WANDB_MODE=offline); give it twice for both."""
+    devices: DeviceCount = None
+    """How many devices share the seeds, then the environments of each seed; by default as many as
+    divide the seeds."""
+    process: Place = None
+    """Train one run in several processes, started with the same options: I/N@HOST:PORT for the I-th
+    of N, with the address of number 0, which writes the run folder; auto under Slurm or MPI."""
     quiet: bool = False
     """No progress display."""
 
@@ -108,7 +119,7 @@ class Train:
             if file or words.positional or words.options.keys() - WITH_RESUME:
                 raise UsageError(
                     "--resume continues a run with its own configuration: give no other option "
-                    "but --steps, --keep-every, --track, --quiet and --trust."
+                    "but --steps, --keep-every, --track, --devices, --process, --quiet and --trust."
                 )
             return cls(options, None, parsed.steps if "steps" in words.options else None)
         if not env:
@@ -155,7 +166,7 @@ class Train:
 
     def run(self) -> int:
         """Train, showing progress; Ctrl-C stops at the next evaluation with a checkpoint."""
-        from dgmarl import api
+        from dgmarl import api, hosts
         from dgmarl.device import use_all_cores
         from dgmarl.envs.registry import make_env
         from dgmarl.track import make_tracker
@@ -163,21 +174,26 @@ class Train:
 
         use_all_cores()
         options, config, out = self.options, self.resolved(), self.out
+        if options.process:
+            hosts.join(options.process)
         refuse_unwritable(out, folder=True)
         if ":" in config.env:
             refuse_broken(make_env(config.env, **config.env_options), config.env)
         label = f"{config.env} {config.method}, {counted(config.seeds, 'seed')}"
-        trackers = [make_tracker(name) for name in options.track]
-        with TrainingDisplay(label, config.steps, options.quiet) as display:
-            keep, callbacks = options.keep_every, [display, *trackers]
+        trackers = [make_tracker(name) for name in options.track if hosts.leads()]
+        with TrainingDisplay(label, config.steps, options.quiet or not hosts.leads()) as display:
+            callbacks = [display, *trackers]
+            common = {"devices": options.devices, "keep_every": options.keep_every}
             if options.resume:
                 trust, steps = options.trust, self.more_steps
-                result = api.resume(out, callbacks, steps=steps, trust=trust, keep_every=keep)
+                result = api.resume(out, callbacks, steps=steps, trust=trust, **common)
             else:
                 params = None
                 if options.init_from:
                     params = api.load(options.init_from, trust=options.trust).params
-                result = api.train_config(config, out, params, callbacks, keep_every=keep)
+                result = api.train_config(config, out, params, callbacks, **common)
+        if not hosts.leads():
+            return 0
         code = _summarise(result, out)
         if self.config is not None and not is_tuned(config.env):
             # Also where it wraps an environment that the presets know.

@@ -19,7 +19,7 @@ from dgmarl.config.parts import PPOConfig
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, Values
-from dgmarl.device import unroll
+from dgmarl.device import over_envs, unroll
 from dgmarl.envs.base import Environment, EnvSpec, Observation
 from dgmarl.errors import UsageError
 from dgmarl.learners.base import batched_index, where_active
@@ -224,7 +224,7 @@ class PPO:
         n_envs = whole.mask.shape[1]
         chosen = shuffled(key, n_envs, self.config.epochs, self.config.minibatches)
         split = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, chosen], 1, 0), whole)
-        return hidden_state[chosen], split
+        return over_envs(hidden_state[chosen], 1), over_envs(split, 2)
 
 
 def _with_local(observation: Observation, local: Float[Array, "*B N L"]) -> Observation:

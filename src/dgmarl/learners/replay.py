@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.config.parts import Precision
+from dgmarl.device import over_envs
 from dgmarl.envs.base import EnvSpec
 from dgmarl.rollout import Batch
 
@@ -111,7 +112,11 @@ def sample(replay: Replay, key: PRNGKeyArray, n_batches: int, batch_size: int) -
         jnp.arange(capacity) < replay.added, jax.random.uniform(key, (n_batches, capacity)), -1.0
     )
     drawn = jax.lax.top_k(lots, batch_size)[1]
-    return jax.tree.map(lambda ring: jax.vmap(_time_second)(ring[drawn]), replay.episodes)
+
+    def take(ring: Array) -> Array:
+        return over_envs(jax.vmap(_time_second)(ring[drawn]), min(2, ring.ndim))
+
+    return jax.tree.map(take, replay.episodes)
 
 
 def _time_second(array: Array) -> Array:

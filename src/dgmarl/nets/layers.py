@@ -1,6 +1,7 @@
 """Layers with the initialisation of the paper's code: weights and biases uniform within
 1 / sqrt(fan-in)."""
 
+from functools import partial
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dgmarl.device import unroll
+from dgmarl.device import envs_divided, unroll
 
 
 def uniform_within(bound: float):
@@ -23,7 +24,9 @@ def uniform_within(bound: float):
 
 def rows_times(x: Float[Array, "*B in"], weight: Float[Array, "in out"]) -> Float[Array, "*B out"]:
     """x @ weight with the leading axes flattened into one, which makes XLA's gradients a third
-    faster."""
+    faster. Not where environments are divided among devices: one axis could not hold them."""
+    if envs_divided():
+        return x @ weight
     return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], weight.shape[-1])
 
 
@@ -149,10 +152,11 @@ def _backwards(
     first, gradient = jax.lax.scan(
         step, last, (from_outputs, update, by_hidden, is_first), reverse=True, unroll=unroll()
     )
-    products = (_thrice(gradient) * by_hidden).reshape(-1, recurrent.shape[1])
-    of_recurrent = before.reshape(-1, before.shape[-1]).T @ products
+    products = _thrice(gradient) * by_hidden
+    _, of_recurrent = jax.vjp(partial(rows_times, before), recurrent)
+    of_offset = products.sum(axis=tuple(range(products.ndim - 1)))
     of_inputs = Gates(gradient * by_reset, gradient * by_update, gradient * by_candidate)
-    return of_recurrent, products.sum(axis=0), first, of_inputs, None
+    return *of_recurrent(products), of_offset, first, of_inputs, None
 
 
 recurrence.defvjp(_forwards, _backwards)

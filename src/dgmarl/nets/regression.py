@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.device import unroll
+from dgmarl.device import over_envs, unroll
 from dgmarl.rollout import Batch
 
 
@@ -61,7 +61,9 @@ class Regression(NamedTuple):
             return jnp.sum(error**2, where=mask) / jnp.maximum(mask.sum(), 1)
 
         def step(fitted: Fitted, chosen: Int[Array, "b"] | None) -> tuple[Fitted, Array]:
-            part = whole if chosen is None else jax.tree.map(lambda x: x[:, chosen], whole)
+            part = whole
+            if chosen is not None:
+                part = over_envs(jax.tree.map(lambda x: x[:, chosen], whole), 1)
             found, gradient = jax.value_and_grad(loss)(fitted.params, part)
             updates, opt_state = self.optimiser.update(gradient, fitted.opt_state, fitted.params)
             return Fitted(optax.apply_updates(fitted.params, updates), opt_state), found

@@ -118,17 +118,26 @@ def _checked_about(path: Path, index: int, run: str) -> dict[str, Any]:
 
 
 def _write_arrays(path: Path, leaves: dict[str, np.ndarray]) -> None:
-    import orbax.checkpoint as ocp
-
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            with ocp.StandardCheckpointer() as checkpointer:
+            with _checkpointer() as checkpointer:
                 checkpointer.save(path.absolute(), leaves, force=True)
             return
         except TimeoutError:
             if attempt == ATTEMPTS:
                 raise
+
+
+def _checkpointer() -> Any:
+    """Orbax for this process alone: of several that train together, only the first one writes."""
+    import orbax.checkpoint as ocp
+
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    own = jax.process_index()
+    options = ocp.options.MultiprocessingOptions(
+        primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process-{own}"
+    )
+    return ocp.StandardCheckpointer(multiprocessing_options=options)
 
 
 def indices(folder: Path) -> list[int]:
@@ -162,11 +171,8 @@ def _restore(path: Path, about: dict[str, Any], template: Any) -> Any:
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    import orbax.checkpoint as ocp
-
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), ocp.StandardCheckpointer() as checkpointer:
+        with warnings.catch_warnings(), _checkpointer() as checkpointer:
             warnings.simplefilter("ignore")
             stored = checkpointer.restore(path.absolute())
         return {str(name): np.asarray(array) for name, array in stored.items()}

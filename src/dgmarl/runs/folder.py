@@ -222,7 +222,7 @@ def _lines(rows: list[Any]) -> str:
 
 def host_facts() -> dict[str, Any]:
     """Where and with what a run was made."""
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     statistics = device.memory_stats() or {}
     on_host = _peak_memory_mib()
     return {

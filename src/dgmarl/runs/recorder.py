@@ -17,6 +17,7 @@ from dgmarl.config.yaml import write_yaml
 from dgmarl.errors import RunError, out_of_memory
 from dgmarl.files import LARGEST, is_number
 from dgmarl.graphs.advice import uninformative
+from dgmarl.hosts import from_first
 from dgmarl.rollout import LARGEST_INPUT, UNUSABLE
 from dgmarl.runs.callbacks import (
     CallbackLike,
@@ -79,8 +80,8 @@ class Recorder:
 
     def start(self, state: Any) -> Any:
         """Begin a new run from `state`, or restore one: `state` is then its template."""
-        if self.resume:
-            state = self._restore(state)
+        if self.folder and self.resume:
+            state = self._restore(self.folder, state)
         elif self.folder:
             self.folder.create(self.config, state)
         steps = self.steps[-1] if self.steps else np.zeros(self.config.seeds, int)
@@ -89,21 +90,32 @@ class Recorder:
             callback.on_start(start)
         return state
 
+    def share(self, state: Any) -> Any:
+        """State, steps and returns of process 0, which has the folder, in every process of a run.
+        The others do not learn of earlier metrics."""
+        n = int(from_first(np.array(len(self.steps))))
+        if n > len(self.steps):
+            shape = (n, self.config.seeds)
+            self.steps = list(np.zeros(shape, int))
+            self.returns = list(np.zeros((*shape, self.config.evaluation.episodes)))
+            self.metrics = [{} for _ in range(n)]
+        self.steps, self.returns = from_first((self.steps, self.returns))
+        return from_first(state)
+
     def is_new(self) -> bool:
         """Nothing has been evaluated yet."""
         return not self.steps
 
-    def _restore(self, state: Any) -> Any:
+    def _restore(self, folder: RunFolder, state: Any) -> Any:
         """Continue from the folder's newest whole checkpoint."""
-        assert self.folder is not None
-        self._n_saved, state = load_latest(self.folder.checkpoints, state, self.folder.run_id)
-        if self.config.steps > self.folder.config().steps:
-            write_yaml(self.folder.path / "config.yaml", self.config)
-        history = self.folder.restore(self._n_saved, self.config)
+        self._n_saved, state = load_latest(folder.checkpoints, state, folder.run_id)
+        if self.config.steps > folder.config().steps:
+            write_yaml(folder.path / "config.yaml", self.config)
+        history = folder.restore(self._n_saved, self.config)
         self.steps = list(history.returns.steps.T)
         self.returns = list(history.returns.returns.swapaxes(0, 1))
         self.metrics = [_metrics_of(found) for found in history.evaluations]
-        seconds = read_timing(self.folder.path).get("train_s", 0.0)
+        seconds = read_timing(folder.path).get("train_s", 0.0)
         self.timing["train_s"] = max(seconds, 0.0) if is_number(seconds) else 0.0
         return state
 

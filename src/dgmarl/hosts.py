@@ -1,0 +1,108 @@
+"""Several processes, usually on several hosts, that train one run together (`jax.distributed`).
+
+Each of them makes the same calls in the same order. Process 0 writes the run folder; the others
+only compute. In a single process everything here changes nothing.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dgmarl.errors import RunError, UsageError
+
+PLACE = re.compile(r"(\d+)/(\d+)@(.+:\d+)")
+
+
+def join(place: str) -> None:
+    """Become one of the processes of a run; before the first computation. From Python,
+    `jax.distributed.initialize` does the same.
+
+    place: `I/N@HOST:PORT`, the I-th of N processes, of which the first, number 0, is reached at
+    HOST:PORT; or `auto` under Slurm, Open MPI or Kubernetes."""
+    if place == "auto":
+        given = {}
+    elif (found := PLACE.fullmatch(place)) and int(found[1]) < int(found[2]):
+        numbers = {"process_id": int(found[1]), "num_processes": int(found[2])}
+        given = {"coordinator_address": found[3], **numbers}
+    else:
+        raise UsageError(
+            f"process is {place!r}, but must be I/N@HOST:PORT, for example 0/2@node1:1234 for the "
+            "first of two processes, with HOST:PORT that of the first for all, or auto."
+        )
+    try:
+        jax.distributed.initialize(**given)
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RunError(f"This process cannot join the others ({place}): {reason}") from None
+
+
+def leads() -> bool:
+    """Whether this process writes the run folder."""
+    return jax.process_index() == 0
+
+
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in any of the processes."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    return bool(process_allgather(np.array(flag)).any()) if jax.process_count() > 1 else flag
+
+
+@contextmanager
+def all_together() -> Iterator[None]:
+    """What fails in one process, such as writing to a full disk, ends all of them."""
+    try:
+        yield
+    except BaseException:
+        any_process(True)
+        raise
+    if any_process(False):
+        raise RunError("Another process of this run has failed: its own message says why.")
+
+
+def from_first(tree: Any) -> Any:
+    """The arrays of process 0, in every process."""
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    return tree if jax.process_count() == 1 else _with_plain_keys(broadcast_one_to_all, tree)
+
+
+def place(tree: Any, sharding: NamedSharding) -> Any:
+    """Arrays that every process has, on the devices of all of them."""
+
+    def put(leaf: Any) -> jax.Array:
+        array = np.asarray(leaf)
+        return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+
+    if jax.process_count() == 1:
+        return jax.device_put(tree, sharding)
+    return _with_plain_keys(lambda plain: jax.tree.map(put, plain), tree)
+
+
+def _with_plain_keys(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`function` of a tree in which random keys are integers, as which they travel."""
+    keys = jax.tree.map(lambda leaf: jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key), tree)
+    plain = jax.tree.map(lambda key, x: jax.random.key_data(x) if key else x, keys, tree)
+    found = function(plain)
+    return jax.tree.map(lambda key, x: jax.random.wrap_key_data(x) if key else x, keys, found)
+
+
+def whole(tree: Any) -> Any:
+    """Arrays that are spread over the devices of several processes, whole on a device of this
+    one."""
+    if jax.process_count() == 1:
+        return tree
+    copied = _copy_to_all(jax.tree.leaves(tree)[0].sharding.mesh)(tree)
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), copied)
+
+
+@cache
+def _copy_to_all(mesh: Mesh) -> Any:
+    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, PartitionSpec()))

@@ -15,6 +15,7 @@ _EXPORTS = {
     "sweep": "dgmarl.api",
     "evaluate": "dgmarl.api",
     "load": "dgmarl.api",
+    "Run": "dgmarl.runs.run",
     "Callback": "dgmarl.runs.callbacks",
     "Progress": "dgmarl.runs.callbacks",
     "make_env": "dgmarl.envs.registry",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from dgmarl.graphs.reach import meeting_times as meeting_times
     from dgmarl.runs.callbacks import Callback as Callback
     from dgmarl.runs.callbacks import Progress as Progress
+    from dgmarl.runs.run import Run as Run
 
 
 def __getattr__(name: str) -> object:

@@ -2,38 +2,32 @@
 line."""
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from dgmarl import training
 from dgmarl.config.presets import Preset
 from dgmarl.config.ranges import check_number
 from dgmarl.config.resolve import extend, resolve
 from dgmarl.config.schema import TrainConfig
-from dgmarl.config.yaml import plain, read_yaml
+from dgmarl.config.yaml import dotted, plain, read_yaml
 from dgmarl.device import Devices, require_determinism
-from dgmarl.envs.base import Environment, Observation
+from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env, name_of
-from dgmarl.errors import RunError, UsageError
+from dgmarl.errors import UsageError
 from dgmarl.hosts import leads
-from dgmarl.rollout import Batch, HiddenState, Recording
 from dgmarl.runs import playing
-from dgmarl.runs.callbacks import CallbackLike, TrainResult
-from dgmarl.runs.checkpoints import load_latest
+from dgmarl.runs.callbacks import CallbackLike
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
-from dgmarl.runs.replays import MOST_BYTES, Replay
+from dgmarl.runs.run import Run, Which, read_run
 from dgmarl.sweeps.executor import BATCHED_RUNS, Listener
 from dgmarl.sweeps.plan import Plan, Resources, begin_sweep, execute_plan
 from dgmarl.trust import remember, require_trust
-
-Which = Literal["last", "best"]
 
 
 def train(
@@ -47,10 +41,11 @@ def train(
     trust: bool = False,
     callbacks: Iterable[CallbackLike] = (),
     devices: Devices = None,
+    resume: bool = False,
     **values: Any,
-) -> TrainResult:
-    """Train `method` on `env` and return the learning curves as arrays (and write a run folder, if
-    `out` is given).
+) -> Run:
+    """Train `method` on `env` and return the run: its curves as arrays and its policy (and write a
+    run folder, if `out` is given).
 
     env: an id, module:Class or file.py:Class, or an environment or its class. With `out`, an object
       must be what its class makes of `env_options`, because the run folder can only name these.
@@ -61,10 +56,11 @@ def train(
       trust: execute the environment and graph source that the folder `init_from` names. callbacks:
       objects with the methods of `dgmarl.Callback`, or functions of a `Progress`, called after
       every evaluation. devices: how many devices share the seeds, then the environments, or "all";
-      by default as many as divide the seeds.
+      by default as many as divide the seeds. resume: go on with the run of the folder `out`, if
+      there is one, also to more steps than it had.
 
-    >>> result = train("star-spread/5", "ippo-dg", seeds=3, steps=1e5)
-    >>> result.returns.mean(axis=-1)  # [seeds, evaluations]
+    >>> run = train("star-spread/5", "ippo-dg", seeds=3, steps=1e5)
+    >>> run.returns.mean(axis=-1)  # [seeds, evaluations]
     """
     made = None
     if not isinstance(env, str):
@@ -73,8 +69,22 @@ def train(
         if out is not None:
             _require_named(made, env, values.get("env_options", {}))
     config = resolve(env, method, overrides, preset, **values)
+    if resume and out is not None and (Path(out) / "config.yaml").is_file():
+        _refuse_other(RunFolder(out).config(), training.Trainer(config, made).config, out)
+        return _resume(out, callbacks, steps=config.steps, trust=True, devices=devices)
     params = load(init_from, trust=trust).params if init_from else None
     return train_config(config, out, params, callbacks, env=made, devices=devices)
+
+
+def _refuse_other(kept: TrainConfig, wanted: TrainConfig, out: Path | str) -> None:
+    """Refuse to resume a run with another configuration."""
+    before, now = dotted(plain(kept)), dotted(plain(wanted))
+    for name in before.keys() | now.keys():
+        if before.get(name) != now.get(name) and name not in ("steps", "evaluation.interval"):
+            raise UsageError(
+                f"{out} holds a run with {name} = {before.get(name)}, not {now.get(name)}: resume "
+                "it with its own values, or choose another folder."
+            )
 
 
 def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> None:
@@ -100,7 +110,7 @@ def train_config(
     env: Environment | None = None,
     devices: Devices = None,
     **recording: Any,
-) -> TrainResult:
+) -> Run:
     """Train with a resolved configuration. env: instead of the one that it names. devices: see
     `train`. Of several processes the first one writes `out`."""
     if config.deterministic:
@@ -111,7 +121,7 @@ def train_config(
     program = training.Program(trainer, init_params, devices)
     result = training.train(program, [recorder])[0]
     playing.write_final_replay(recorder, trainer, result)
-    return result
+    return Run(trainer, result.state, folder=folder and folder.path, result=result)
 
 
 def resume(
@@ -122,7 +132,7 @@ def resume(
     trust: bool = False,
     devices: Devices = None,
     **recording: Any,
-) -> TrainResult:
+) -> Run:
     """Continue a run to the identical result; a finished one is returned as it is.
 
     steps: train on to this many, which the run's configuration says from then on. Only
@@ -143,7 +153,10 @@ def resume(
     result = training.train(program, [recorder])[0]
     playing.write_final_replay(recorder, program.trainer, result)
     remember(env=config.env, graph=config.graph)
-    return result
+    return Run(program.trainer, result.state, folder=folder.path, result=result)
+
+
+_resume = resume  # for `train`, which has an argument of that name
 
 
 def sweep(
@@ -177,103 +190,18 @@ def sweep(
     return plan
 
 
-def first_seed(trainer: training.Trainer, result: TrainResult) -> "Run":
-    """The final policy of the first seed of a training that has just ended."""
-    return Run(result.config, trainer.env, trainer, result.state, *playing.first_seed(result.state))
-
-
-class Run(NamedTuple):
-    """A trained policy with everything needed to use it."""
-
-    config: TrainConfig
-    env: Environment
-    trainer: training.Trainer
-    state: training.TrainState
-    """Of all seeds, seeds first."""
-    params: dict[str, Any]
-    """Of the chosen seed."""
-    graph: Any
-    """State of the graph source of the chosen seed."""
-
-    def __repr__(self) -> str:
-        config = self.config
-        return f"Run({config.env!r}, {config.method!r}, seeds={config.seeds}, steps={config.steps})"
-
-    def init_hidden_state(self, n_envs: int) -> HiddenState:
-        """The policy's memory at the start of an episode."""
-        return self.trainer.learner.init_hidden_state(n_envs)
-
-    def act(
-        self, key: Array, observation: Observation, hidden_state: HiddenState, is_first: Array
-    ) -> tuple[Array, HiddenState]:
-        """Actions [B, N] for the views of B environments and the memory after; sampled, unless
-        `evaluation.greedy`. A single view without the axis B gives actions [N]; the memory is that
-        of one environment, `init_hidden_state(1)`."""
-        n_envs = jnp.size(is_first)
-        if observation.agents_view.ndim == 2 and n_envs == 1:
-            batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], observation)
-            action, hidden_state = self.act(key, batch, hidden_state, jnp.reshape(is_first, (1,)))
-            return action[0], hidden_state
-        views = observation.agents_view.shape
-        spec = self.env.spec
-        if views != (n_envs, spec.n_agents, spec.obs_size):
-            raise UsageError(
-                f"observation.agents_view has the shape {views}, but {self.config.env} needs "
-                f"({n_envs}, {spec.n_agents}, {spec.obs_size}), with is_first for {n_envs} "
-                "environments: use jax.vmap(env.reset) for several, or is_first of one value."
-            )
-        greedy = self.config.evaluation.greedy
-        action, _, hidden_state = self.trainer.learner.act(
-            self.params, key, observation, hidden_state, is_first, greedy
-        )
-        return action, hidden_state
-
-    def record(
-        self,
-        key: Array,
-        n_episodes: int,
-        needs: frozenset[str] = frozenset(),
-        infer: Callable[[Batch], Any] | None = None,
-    ) -> Recording:
-        """Whole episodes of the chosen seed; see `playing.record`."""
-        return playing.record(self.trainer, self.params, self.graph, key, n_episodes, needs, infer)
-
-    def replay(
-        self, key: Array, n_episodes: int, policy: Which = "last", most_bytes: int = MOST_BYTES
-    ) -> Replay:
-        """Episodes as pages show them: pictures, rewards, graphs and credit weights."""
-        recording = self.record(key, n_episodes)
-        return playing.replay_of(self.config, self.env, recording, policy, most_bytes)
-
-
 def load(
     out: Path | str, seed: int | None = None, which: Which = "last", *, trust: bool = False
 ) -> Run:
-    """The policy of a run folder, of its first seed or the one named:
-    `dgmarl.load("runs/mine").act(key, observation, ...)`.
+    """The run of a folder, with the policy of its first seed or the one named:
+    `dgmarl.load("runs/mine").policy.act(observation)`.
 
     trust: execute the environment and graph source that the folder names, even if they were never
       trained or checked here."""
     folder = RunFolder(out)
     config = folder.config()
     require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
-    index = 0 if seed is None else seed - config.seed
-    if not 0 <= index < config.seeds:
-        raise UsageError(
-            f"{out} has the seeds {config.seed} to {config.seed + config.seeds - 1}, but not "
-            f"{seed}."
-        )
-    trainer = training.Trainer(config)
-    keys = jax.vmap(jax.random.key)(jnp.arange(config.seeds))
-    template = jax.eval_shape(jax.vmap(trainer.init), keys)
-    _, state = load_latest(folder.checkpoints, template, folder.run_id)
-    chosen = jax.tree.map(lambda leaf: leaf[index], (policies(state, which), state.graph_state))
-    return Run(config, trainer.env, trainer, state, *chosen)
-
-
-def policies(state: training.TrainState, which: Which) -> dict[str, Any]:
-    """Parameters of all seeds: after the last iteration, or of each seed's best evaluation."""
-    return state.best.params if which == "best" else state.learner.params
+    return read_run(folder, seed, which)
 
 
 def evaluate(
@@ -285,15 +213,4 @@ def evaluate(
     trust: bool = False,
 ) -> Float[np.ndarray, "S E"]:
     """Team returns of fresh episodes for every seed of a run. trust: see `load`."""
-    check_number("episodes", n_episodes, "n_episodes")
-    check_number("seed", seed)
-    run = load(out, which=which, trust=trust)
-    keys = jax.random.split(jax.random.key(seed), run.config.seeds)
-    play = jax.jit(jax.vmap(lambda params, key: run.trainer.evaluate(params, key, n_episodes)))
-    returns = np.asarray(play(policies(run.state, which), keys).returns)
-    if not np.isfinite(returns).all():
-        raise RunError(
-            f"The environment {run.config.env} gave a return that is NaN or infinite: check its "
-            "rewards."
-        )
-    return returns
+    return load(out, which=which, trust=trust).evaluate(n_episodes, seed)

@@ -111,7 +111,7 @@ def test_ratios_in_thousandths_give_the_edges_of_training_at_every_threshold():
 
 
 def test_the_learned_edges_are_those_that_the_run_itself_infers(learned, compared):
-    inferred = np.asarray(api.load(learned, seed=1).record(KEY, 2).graph)
+    inferred = np.asarray(api.load(learned, seed=1).recording(KEY, 2).graph)
     edges = (compared.graphs["learned"] < np.float32(compared.threshold)) | np.eye(3, dtype=bool)
     assert np.array_equal(edges, inferred)
     assert 0.05 < density(inferred) < 0.95, (

@@ -25,7 +25,8 @@ from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Evaluation
 from dgmarl.runs.checkpoints import indices, save_checkpoint
 from dgmarl.runs.folder import RunFolder
-from dgmarl.runs.recorder import Recorder, _metrics_of
+from dgmarl.runs.reading import metrics_of
+from dgmarl.runs.recorder import Recorder
 from dgmarl.training import Advanced
 from tests.tiny import GIFT, SMALL
 
@@ -324,7 +325,7 @@ def test_a_run_of_an_older_version_goes_on_with_metrics_it_did_not_have(tmp_path
     with recorder:
         first = [{"seed": seed, **row} for seed in (0, 1)]
         second = [{"seed": seed, **row, "evaluation": 1, "new": 2.0} for seed in (0, 1)]
-        recorder.metrics = [_metrics_of(first), _metrics_of(second)]
+        recorder.metrics = [metrics_of(first), metrics_of(second)]
         recorder.steps, recorder.returns = [np.array([10, 10])] * 2, [np.zeros((2, 3))] * 2
         recorder.compiled(0.0)
         state = Counters(step=np.array([20, 20]), iteration=np.array([2, 2]))

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from dgmarl.api import first_seed, train_config
+from dgmarl.api import train_config
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.files import write_atomic
@@ -22,9 +22,9 @@ from dgmarl.report.charts import charts_data
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result
-from dgmarl.runs.callbacks import Callback, CallbackLike, TrainResult
+from dgmarl.runs.callbacks import Callback, CallbackLike
 from dgmarl.runs.replays import Replay
-from dgmarl.training import Trainer
+from dgmarl.runs.run import Run
 
 CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
 CREDITS = tuple(CREDIT_NAMES)
@@ -88,7 +88,7 @@ def run_demo(
     for each run."""
     jobs = [(task, credit) for task in TASKS for credit in CREDITS]
 
-    def one(job: tuple[Task, str]) -> TrainResult:
+    def one(job: tuple[Task, str]) -> Run:
         task, credit = job
         config = task.config(credit, seeds, scale)
         display = watch(f"{task.env} {CREDIT_NAMES[credit]}", config.steps)
@@ -100,7 +100,7 @@ def run_demo(
     return write_atomic(out / "index.html", demo_page(results))
 
 
-def demo_page(results: dict[tuple[Task, str], TrainResult]) -> str:
+def demo_page(results: dict[tuple[Task, str], Run]) -> str:
     """Two panels of curves, what the tasks are, and a replay of the foragers with graph credit."""
     curves = {
         task.title: [_curves(task, credit, results[task, credit]) for credit in CREDITS]
@@ -110,7 +110,7 @@ def demo_page(results: dict[tuple[Task, str], TrainResult]) -> str:
     return render("demo_page.html", ("charts", *REPLAY), data, title="dgmarl demo", tasks=TASKS)
 
 
-def _curves(task: Task, credit: str, result: TrainResult) -> Result:
+def _curves(task: Task, credit: str, result: Run) -> Result:
     density = {name: result.metrics[name] for name in ("graph_density",) if name in result.metrics}
     return Result(
         "demo",
@@ -123,6 +123,6 @@ def _curves(task: Task, credit: str, result: TrainResult) -> Result:
     )
 
 
-def _replay(result: TrainResult) -> Replay:
+def _replay(result: Run) -> Replay:
     """Three episodes of the first seed."""
-    return first_seed(Trainer(result.config), result).replay(jax.random.key(0), 3)
+    return result.replay(jax.random.key(0), 3)

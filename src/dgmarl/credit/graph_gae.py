@@ -189,8 +189,8 @@ def soft_graph_gae(
 def credited_rewards(
     graph: Bool[Arrays, "T N N"],
     ends: Bool[Arrays, "T"],
-    t: int,
-    agent: int,
+    t: int | Int[Array, ""],
+    agent: int | Int[Array, ""],
     gamma: float,
     lambda_: float,
     **options: Any,

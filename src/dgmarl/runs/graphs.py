@@ -35,7 +35,7 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
             graphs[own] = as_graphs(source.infer(run.graph, batch, key)).edges > 0
         return graphs
 
-    recording = run.record(key, n_episodes, references(run.env), infer)
+    recording = run.recording(key, n_episodes, references(run.env), infer)
     recorded = {name: np.asarray(graph) for name, graph in recording.graph.items()}
     replay = make_replay(
         run.env,

@@ -46,10 +46,30 @@ class History(NamedTuple):
         pairs = enumerate(self.evaluations)
         return [row for k, found in pairs for row in found if row["evaluation"] == k]
 
+    def metrics(self) -> dict[str, Float[np.ndarray, "S K"]]:
+        """What was measured beside the returns, at every evaluation."""
+        return stacked([metrics_of(found) for found in self.evaluations])
+
     def same_as(self, other: "History") -> bool:
         """Whether every number is the same."""
         pairs = zip(self.returns, other.returns, strict=True)
         return self.rows == other.rows and all(np.array_equal(*pair) for pair in pairs)
+
+
+def metrics_of(rows: list[Row]) -> dict[str, Float[np.ndarray, "S"]]:
+    """The metrics of an evaluation that all seeds have, from their lines."""
+    names = [name for name in rows[0] if all(name in row for row in rows)]
+    own = [name for name in names if name not in ROW_FIELDS]
+    return {name: np.array([row[name] for row in rows], float) for name in own}
+
+
+def stacked(
+    evaluations: Sequence[dict[str, Float[np.ndarray, "S"]]],
+) -> dict[str, Float[np.ndarray, "S K"]]:
+    """The metrics that every evaluation has."""
+    first = evaluations[0] if evaluations else {}
+    names = [name for name in first if all(name in values for values in evaluations)]
+    return {name: np.stack([values[name] for values in evaluations], 1) for name in names}
 
 
 def read_metrics(folder: Path) -> list[Row]:

@@ -29,7 +29,7 @@ from dgmarl.runs.callbacks import (
 )
 from dgmarl.runs.checkpoints import indices, load_latest, path_of
 from dgmarl.runs.folder import RunFolder, host_facts
-from dgmarl.runs.reading import ROW_FIELDS, Row, read_timing
+from dgmarl.runs.reading import metrics_of, read_timing, stacked
 from dgmarl.training import Advanced
 
 
@@ -114,7 +114,7 @@ class Recorder:
         history = folder.restore(self._n_saved, self.config)
         self.steps = list(history.returns.steps.T)
         self.returns = list(history.returns.returns.swapaxes(0, 1))
-        self.metrics = [_metrics_of(found) for found in history.evaluations]
+        self.metrics = [metrics_of(found) for found in history.evaluations]
         seconds = read_timing(folder.path).get("train_s", 0.0)
         self.timing["train_s"] = max(seconds, 0.0) if is_number(seconds) else 0.0
         return state
@@ -199,17 +199,11 @@ class Recorder:
         self.save(state)
         unfinished = bool(self.steps[-1].min() < self.config.steps)
         timing = {**self.timing, "steps_per_s": self.speed, **host_facts()}
-        names = (
-            [name for name in self.metrics[0] if all(name in values for values in self.metrics)]
-            if self.metrics
-            else []
-        )
-        metrics = {name: np.stack([values[name] for values in self.metrics], 1) for name in names}
         result = TrainResult(
             self.config,
             np.stack(self.steps, 1),
             np.stack(self.returns, 1),
-            metrics,
+            stacked(self.metrics),
             timing,
             state,
             unfinished,
@@ -295,10 +289,3 @@ class Recorder:
         if self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
-
-
-def _metrics_of(rows: list[Row]) -> dict[str, np.ndarray]:
-    """The metrics of an evaluation that all seeds have, from their lines."""
-    names = [name for name in rows[0] if all(name in row for row in rows)]
-    own = [name for name in names if name not in ROW_FIELDS]
-    return {name: np.array([row[name] for row in rows], float) for name in own}

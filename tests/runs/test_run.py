@@ -95,9 +95,9 @@ def test_training_goes_on_from_python(finished, monkeypatch):
     monkeypatch.setattr(dgmarl.api, "_resume", lambda out, *_, **options: told.update(options))
     dgmarl.train(GIFT, "ippo-dg", resume=True, steps=900, **given)
     assert told["steps"] == 900
+    given["overrides"] = {**WINDOWS, "learner.hidden": 16}
     with pytest.raises(UsageError, match=r"holds a run with learner.hidden = 8, not 16"):
-        overrides = {**WINDOWS, "learner.hidden": 16}
-        dgmarl.train(GIFT, "ippo-dg", resume=True, steps=900, **{**given, "overrides": overrides})
+        dgmarl.train(GIFT, "ippo-dg", resume=True, steps=900, **given)
 
 
 def test_a_frame_without_pandas_names_the_extra(run, monkeypatch):

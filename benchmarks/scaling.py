@@ -105,19 +105,21 @@ def prepare(job: Job) -> Program:
 
 
 def measure(program: Program, n_laps: int) -> dict[str, float]:
-    """Seconds of an iteration, the best of some laps after one to warm up, all from the same
-    untrained policy."""
+    """Time of an iteration, the best of some laps after one to warm up, all from the same untrained
+    policy; also the time that the threads of this process computed, which other work on the
+    machine hardly changes."""
 
-    def timed(n: int) -> tuple[float, float]:
-        began = time.perf_counter()
+    def timed(n: int) -> tuple[float, float, float]:
+        began, computed = time.perf_counter(), time.process_time()
         after = jax.block_until_ready(program.lap(program.state, n))
-        took = time.perf_counter() - began
-        return took / n, float((after.step - program.state.step).sum()) / n
+        took, computed = time.perf_counter() - began, time.process_time() - computed
+        return took / n, computed / n, float((after.step - program.state.step).sum()) / n
 
     timed(1)
     n = max(1, min(200, int(LAP_S / timed(1)[0])))
-    seconds, steps = min(timed(n) for _ in range(n_laps))
-    return {"iteration_ms": 1e3 * seconds, "steps_per_s": steps / seconds}
+    seconds, computed, steps = map(min, zip(*(timed(n) for _ in range(n_laps)), strict=True))
+    times = {"iteration_ms": 1e3 * seconds, "cpu_ms": 1e3 * computed}
+    return {**times, "steps_per_s": steps / seconds}
 
 
 def finished(future: "Future[Program]", n_laps: int) -> dict[str, Any]:

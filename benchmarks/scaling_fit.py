@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-COSTS = Path(__file__).resolve().parents[1] / "results" / "costs.json"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+COSTS, TRAINING = RESULTS / "costs.json", RESULTS / "benchmarks" / "train-h200.json"
 SWEEP_RUNS, RUN_STEPS, BATCHED = 10_000, 1_000_000, 64
 GPUS = (1, 8, 64)
+GPU_GIB = 139
 
 
 class Fit(NamedTuple):
@@ -42,12 +44,6 @@ def fit(terms: tuple[str, ...], values: list[list[float]], found: list[float]) -
     return Fit(terms, coefficients, x @ coefficients / y - 1)
 
 
-def sizes(row: dict[str, Any]) -> list[float]:
-    """1, seeds and environments of all seeds, on the busiest device."""
-    seeds, envs = row["mesh"]
-    return [1, row["seeds"] / seeds, row["seeds"] * row["n_envs"] / (seeds * envs)]
-
-
 def of_agents(n: int) -> list[float]:
     return [1, n, n**2]
 
@@ -61,53 +57,63 @@ def measured(rows: list[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
     ]
 
 
+def seeds_of_training(path: Path) -> list[dict[str, Any]]:
+    """The rows of `ippo-dg oracle` in a file of `train.py`: 10 environments per seed, whose
+    untrained policies use all 50 steps of an episode."""
+    rows = json.loads(path.read_text())["rows"]
+    own = [(row["seeds"], row["steps_per_s"]) for row in rows if row["method"] == "ippo-dg oracle"]
+    return [{"seeds": n, "n_envs": 10, "iteration_ms": 5e5 * n / speed} for n, speed in own]
+
+
 def report(paths: list[Path]) -> None:
-    """Print the model of each file; projections from those of a GPU."""
+    """Print the model of each file; projections from that of a GPU. On a CPU, time is that of all
+    threads: the wall clock of a busy machine says little."""
     for path in paths:
         found = json.loads(path.read_text())
-        print(f"\n{path}: {found['device']}, {found['machine']}, jax {found['jax']}")
-        models = fit_models(found["rows"])
-        tell_of_devices(found["rows"])
-        compiled = [row["compile_s"] for row in found["rows"] if "compile_s" in row]
+        rows, on_cpu = found["rows"], found["device"] == "cpu"
+        compiled = [row["compile_s"] for row in rows if "compile_s" in row]
+        print(f"\n{path.name}: {found['device']}, {found['machine']}, jax {found['jax']}")
+        models = fit_models(rows, "cpu_ms" if on_cpu else "iteration_ms", not on_cpu)
         print(
             f"compiling: {np.median(compiled):.0f} s in the median, {max(compiled):.0f} s at most, "
             f"{found['compile_workers']} programs at a time"
         )
-        if found["device"] != "cpu":
-            project(found["rows"], models, float(np.median(compiled)))
+        if on_cpu:
+            tell_of_devices(rows)
+        else:
+            project(rows, models, float(np.median(compiled)))
 
 
-def fit_models(rows: list[dict[str, Any]]) -> dict[str, Fit]:
+def fit_models(rows: list[dict[str, Any]], time: str, with_training: bool) -> dict[str, Fit]:
     """Milliseconds of an iteration, and memory, by what they depend on."""
-    models = {}
     foraging = measured(rows, axis="seeds") + measured(rows, axis="environments")
-    if foraging:
-        terms = ("", "seeds", "seeds*environments")
-        times = [row["iteration_ms"] for row in foraging]
-        models["foraging"] = fit(terms, [sizes(row) for row in foraging], times)
-        print(f"foraging, ms per iteration on a device: {models['foraging']}")
-    for graph in sorted({row["graph"] for row in rows if row["axis"] == "agents"}):
+    foraging += seeds_of_training(TRAINING) if with_training else []
+    values = [[1, row["seeds"] * row["n_envs"]] for row in foraging]
+    model = fit(("", "seeds*environments"), values, [row[time] for row in foraging])
+    print(f"foraging, ms per iteration: {model}")
+    models = {"foraging": model}
+    for graph in sorted({row["graph"] for row in measured(rows, axis="agents")}):
         mine = measured(rows, axis="agents", graph=graph)
         values = [of_agents(row["agents"]) for row in mine]
-        for name, unit in (("iteration_ms", "ms per iteration"), ("memory_mib", "MiB")):
+        for name, unit in ((time, "ms per iteration"), ("memory_mib", "MiB")):
             model = fit(("", "N", "N^2"), values, [row[name] for row in mine])
-            models[f"{graph} {name}"] = model
+            models[f"{graph} {unit}"] = model
             print(f"star-spread with N agents, graph {graph}, {unit}: {model}")
-        for row in rows:
-            if row["axis"] == "agents" and row["graph"] == graph and "error" in row:
-                print(f"  {row['agents']} agents: {row['error'][:100]}")
     return models
 
 
 def tell_of_devices(rows: list[dict[str, Any]]) -> None:
-    """Speed-up over one device, for the same work."""
+    """How much more all devices compute together than one, for the same work."""
     for one in measured(rows, axis="devices", devices=1):
         size = {"seeds": one["seeds"], "n_envs": one["n_envs"]}
-        ups = [
-            f"{row['devices']}: {one['iteration_ms'] / row['iteration_ms']:.2f}"
+        more = [
+            f"{row['devices']}: {row['cpu_ms'] / one['cpu_ms']:.2f}"
             for row in measured(rows, axis="devices", **size)
         ]
-        print(f"speed-up by devices, {one['seeds']} seeds of {one['n_envs']}: {', '.join(ups)}")
+        print(
+            f"CPU time relative to one device, {one['seeds']} seeds of {one['n_envs']} "
+            f"environments on {', '.join(more)}"
+        )
 
 
 def project(rows: list[dict[str, Any]], models: dict[str, Fit], compile_s: float) -> None:
@@ -118,21 +124,20 @@ def project(rows: list[dict[str, Any]], models: dict[str, Fit], compile_s: float
     spread = ", ".join(f"{n}: {total / n / 60:.1f}" for n in GPUS)
     print(f"paper's grid, {runs} runs, {total:,} s on one GPU ({COSTS.name}); minutes on {spread}")
     print(f"  not less than its longest run; the longest command took {longest / 60:.0f} minutes")
-    alone = measured(rows, axis="seeds", seeds=1)[0]
-    iterations = RUN_STEPS / (alone["steps_per_s"] * alone["iteration_ms"] / 1e3)
-    seconds = compile_s + iterations * models["foraging"]([1, BATCHED, BATCHED * 10]) / 1e3
+    seconds = compile_s + RUN_STEPS / 500 * models["foraging"]([1, BATCHED * 10]) / 1e3
     hours = math.ceil(SWEEP_RUNS / BATCHED) * seconds / 3600
-    spread = ", ".join(f"{n}: {hours / n:.1f}" for n in GPUS)
+    spread = ", ".join(f"{n}: {hours / n:.2f}" for n in GPUS)
     print(
         f"{SWEEP_RUNS:,} foraging runs of one seed and {RUN_STEPS:,} steps, {BATCHED} in a "
         f"program of {seconds:.0f} s; hours on {spread}"
     )
-    for graph in ("oracle", "self"):
-        if f"{graph} iteration_ms" in models:
-            ms = models[f"{graph} iteration_ms"](of_agents(1000))
-            gib = models[f"{graph} memory_mib"](of_agents(1000)) / 1024
-            hours = RUN_STEPS / 500 * ms / 3.6e6
-            print(
-                f"1,000 agents, graph {graph}: {ms:,.0f} ms per iteration of 500 steps, "
-                f"{gib:.0f} GiB; {hours:.1f} hours for {RUN_STEPS:,} steps"
-            )
+    for row in measured(rows, axis="agents", agents=1000):
+        minutes = RUN_STEPS / row["steps_per_s"] / 60
+        print(
+            f"1,000 agents, graph {row['graph']}, measured: {row['iteration_ms']:,.0f} ms per "
+            f"iteration, {row['memory_mib'] / 1024:.0f} GiB; {minutes:.0f} minutes for "
+            f"{RUN_STEPS:,} steps"
+        )
+        memory = models[f"{row['graph']} MiB"]
+        most = max(n for n in range(1, 10_000) if memory(of_agents(n)) < GPU_GIB * 1024)
+        print(f"  {GPU_GIB} GiB are full at about {most:,} agents, or with fewer in more seeds")

@@ -17,7 +17,6 @@ from tests.preset_runs import CREDITS, RUNS, interrupted, numbers
 from tests.tiny import GIFT, SMALL
 
 QUICK = ("one: fast ippo-dg gru", "all: fast ippo-dg gru", "seeds: fast ippo-dg fc")
-QUICK += ("one: tuned qmix fc", "all: tuned qmix fc")
 ALL = tuple(f"{how}: {name}" for name in RUNS for how in ("one", "seeds", "all"))
 
 
@@ -64,12 +63,6 @@ def test_seeds_and_environments_on_eight_devices_are_those_of_one(eight):
     assert found["available"] == 8
     assert tuple(found["all: fast ippo-dg gru mesh"]) == (2, 4)
     check_same(found, "all: fast ippo-dg gru", "one: fast ippo-dg gru")
-
-
-def test_a_replay_buffer_on_eight_devices_is_that_of_one(eight):
-    _, found = eight
-    assert tuple(found["all: tuned qmix fc mesh"]) == (2, 4)
-    check_same(found, "all: tuned qmix fc", "one: tuned qmix fc")
 
 
 def test_by_default_as_many_devices_are_used_as_divide_the_seeds(eight):

@@ -67,6 +67,16 @@ def all_together() -> Iterator[None]:
         raise RunError("Another process of this run has failed: its own message says why.")
 
 
+def lost_process(error: Exception) -> RunError | None:
+    """What to say where the devices of several processes failed to work together."""
+    if jax.process_count() == 1 or not re.search("gloo|nccl", str(error), re.IGNORECASE):
+        return None
+    return RunError(
+        "The connection to another process of this run is lost: when that one can run again, start "
+        "all of them with --resume."
+    )
+
+
 def from_first(tree: Any) -> Any:
     """The arrays of process 0, in every process."""
     from jax.experimental.multihost_utils import broadcast_one_to_all

@@ -33,7 +33,7 @@ from dgmarl.graphs.comparison import compare, references
 from dgmarl.graphs.metrics import density
 from dgmarl.graphs.reach import check_graph
 from dgmarl.graphs.sources import Graphs, GraphSource, as_graphs, make_source
-from dgmarl.hosts import all_together, any_process, place, whole
+from dgmarl.hosts import all_together, any_process, lost_process, place, whole
 from dgmarl.learners.base import Learner, where_active
 from dgmarl.rollout import (
     Batch,
@@ -384,7 +384,7 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
         except jax.errors.JaxRuntimeError as error:
             if raised := raised_by_callback(error):
                 raise recorders[0].failure(f"raised {raised}") from None
-            raise
+            raise lost_process(error) or error from None
         carried, advanced = advanced.state, whole(advanced)
         with all_together():
             for k, recorder in enumerate(recorders):

@@ -32,6 +32,10 @@ GRAPH_KINDS = {
 """Registered graph sources, for which nothing is imported, and what follows their names; here those
 of the package, `register_source` adds others."""
 
+LIBRARIES = ("jaxmarl", "jumanji")
+"""`library:name` with one of these is a name in the library's own table: nothing it could choose is
+imported."""
+
 
 class CodeFiles(NamedTuple):
     """The files that loading `module:name` or `file.py:name` executes first."""
@@ -52,6 +56,7 @@ def is_code(name: str) -> bool:
 def code_names(env: str = "", graph: str = "") -> list[str]:
     """Those of the two names that stand for Python code, rather than for something of the package
     or a data file."""
+    env = "" if env.partition(":")[0] in LIBRARIES else env
     graph = "" if graph.partition(":")[0] in GRAPH_KINDS else graph
     return [name for name in (env, graph) if is_code(name)]
 

@@ -1,0 +1,36 @@
+"""Environments of other libraries, written `library:name`: `jaxmarl:MPE_simple_spread_v3`,
+`jumanji:LevelBasedForaging-v0`, `pettingzoo:mpe2.simple_spread_v3`,
+`gymnasium:Foraging-8x8-2p-1f-v3`.
+
+`DOORS` names the module of each library, which is imported when one of its environments is made and
+has `make(name, **options)`."""
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+
+from dgmarl.envs.base import Environment
+from dgmarl.errors import UsageError
+
+DOORS = {
+    "jaxmarl": "dgmarl.envs.adapters.jaxmarl",
+    "jumanji": "dgmarl.envs.adapters.jumanji",
+    "pettingzoo": "dgmarl.envs.adapters.pettingzoo",
+    "gymnasium": "dgmarl.envs.adapters.gymnasium",
+}
+"""What stands before the colon, and the module that makes the environment."""
+INSTALL = "pip install 'dgmarl[adapters]'"
+
+
+def maker(door: str) -> Callable[..., Environment]:
+    """The function `make(name, **options)` of a library's door."""
+    return importlib.import_module(DOORS[door]).make
+
+
+def library(name: str, install: str = INSTALL) -> ModuleType:
+    """Import a module of an optional package, or say how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or name).partition(".")[0]
+        raise UsageError(f"{missing} is not installed: `{install}` brings it.") from error

@@ -228,10 +228,10 @@ class InterventionalSource(GivenSource):
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """No state; the environment is kept for the interventions."""
-        if not env.can_intervene:
+        if reason := env.no_interventions(self.horizon):
             raise UsageError(
-                f"{env.spec.name} cannot be asked what another action would have done: choose "
-                "--graph learned."
+                f"{env.spec.name} cannot be asked what another action would have done ({reason}): "
+                "choose --graph learned."
             )
         self.env = env
 

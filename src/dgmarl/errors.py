@@ -17,7 +17,7 @@ class RunError(RuntimeError):
     code 1."""
 
 
-class EnvironmentFault(RuntimeError):
+class WorkerError(RuntimeError):
     """What an environment in a worker process did wrong, as the end of `The environment ...`."""
 
 
@@ -27,7 +27,7 @@ def raised_by_callback(error: BaseException) -> str:
     text = str(error)
     if "callback" not in text or "Traceback" not in text:
         return ""
-    fault = text.rpartition(f"{EnvironmentFault.__name__}: ")
+    fault = text.rpartition(f"{WorkerError.__name__}: ")
     if fault[1]:
         return " ".join(fault[2].split())
     place, _, reason = text.rpartition('File "')[2].partition("\n")

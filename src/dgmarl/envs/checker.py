@@ -262,14 +262,13 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
             )
     reason = env.no_interventions()
     if not env.offers("oracle_graph"):
-        can = (
-            f"neither can `--graph interventional` ({reason})"
+        other = (
+            f"nor `--graph interventional` ({reason})"
             if reason
             else ("`--graph interventional` can")
         )
-        yield Finding(
-            "note", f"oracle_graph is not offered: `--graph oracle` cannot be used, {can}."
-        )
+        oracle = "oracle_graph is not offered: `--graph oracle` cannot be used"
+        yield Finding("note", f"{oracle}, {other}.")
     if env.offers("local_state"):
         local = np.asarray(jax.jit(env.local_state)(state))
         if local.ndim != 2 or local.shape[0] != n:

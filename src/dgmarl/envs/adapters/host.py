@@ -33,7 +33,7 @@ from dgmarl.device import count_cores
 from dgmarl.envs.adapters import library, worker
 from dgmarl.envs.adapters.worker import BEGIN, GOOD, KEEP, NOTHING, STEP, Layout, Recipe
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
-from dgmarl.errors import EnvironmentFault, UsageError
+from dgmarl.errors import UsageError, WorkerError
 from dgmarl.trust import host_module
 
 STARTING = 60.0
@@ -63,7 +63,7 @@ class HostEnvironment(Environment[HostState]):
         """workers: processes; 0: one per core. timeout: seconds that one step may take."""
         try:
             self.layout = worker.probe(recipe)
-        except worker.Unfit as error:
+        except worker.UnfitError as error:
             raise UsageError(str(error)) from None
         layout, self.recipe = self.layout, recipe
         n, obs_size = layout.parts()["agents_view"]
@@ -185,10 +185,10 @@ class Workers:
         """Carry out all commands; the episode and the numbers of each."""
         with self._lock:
             if self._fault:
-                raise EnvironmentFault(self._fault)
+                raise WorkerError(self._fault)
             try:
                 return self._play(np.array(commands))
-            except EnvironmentFault as error:
+            except WorkerError as error:
                 self._fault = str(error)
                 _end(self._running)
                 raise
@@ -247,7 +247,7 @@ class Workers:
                 said = answer[1:].decode()
             except (EOFError, OSError):
                 said = f"ended its process (exit code {started.wait()})"
-        raise EnvironmentFault(f"{said} (worker {process}, {where})")
+        raise WorkerError(f"{said} (worker {process}, {where})")
 
 
 class _Process(NamedTuple):

@@ -3,9 +3,9 @@
 Run as a script by `dgmarl.envs.adapters.host`, which imports this module for `probe` only. It needs
 NumPy, Gymnasium and the environment's own packages, not JAX: a worker starts quickly and is small.
 
-A request is a tuple (kind, episode, time, seed, *actions); the answer to each is one message, `GOOD`
-and the numbers of `Layout`, or `BAD` and a sentence, after which the worker ends. The worker ends
-too when its parent closes the connection or is gone."""
+A request is (kind, episode, time, seed, *actions). The answer to each is one message: `GOOD` and
+the numbers of `Layout`, or `BAD` and a sentence, after which the worker ends. It ends too when its
+parent closes the connection or is gone."""
 
 import copy
 import copyreg
@@ -32,11 +32,11 @@ LIMITS = ("max_cycles", "max_steps", "_max_episode_steps", "max_episode_steps", 
 """Attributes under which environments keep the length of an episode."""
 
 
-class Unfit(ValueError):
+class UnfitError(ValueError):
     """An environment that the adapter cannot use: one sentence."""
 
 
-class Misbehaved(Exception):
+class MisbehaviourError(Exception):
     """What an environment did wrong, as the end of `The environment X ...`."""
 
 
@@ -147,7 +147,7 @@ class Simulator:
                 parts["action_mask"][k, : given.size] = given
         for name in alive:
             if name not in views:
-                raise Misbehaved(f"gave the living agent {name} no observation")
+                raise MisbehaviourError(f"gave the living agent {name} no observation")
             parts["alive"][self.index[name]] = 1
         for name, reward in rewards.items():
             self._refuse_size(f"{name} a reward", np.asarray(reward), 1)
@@ -160,7 +160,7 @@ class Simulator:
             parts["local"][:] = _local(self.own, self.env, layout, parts["agents_view"])
         for name in ("agents_view", "global_state", "reward", "local"):
             if not np.isfinite(parts[name]).all():
-                raise Misbehaved(f"gave a NaN or infinite number as {name}")
+                raise MisbehaviourError(f"gave a NaN or infinite number as {name}")
         parts["terminated"][()], parts["truncated"][()] = end
         parts["time"][()] = self.time
         return np.concatenate([part.reshape(-1) for part in parts.values()])
@@ -169,11 +169,11 @@ class Simulator:
         for name in names:
             if name not in self.index:
                 known = ", ".join(self.index)
-                raise Misbehaved(f"has an agent {name!r} now, but began with {known}")
+                raise MisbehaviourError(f"has an agent {name!r} now, but began with {known}")
 
     def _refuse_size(self, what: str, found: np.ndarray, size: int) -> None:
         if found.size != size:
-            raise Misbehaved(
+            raise MisbehaviourError(
                 f"gave {what} of {found.size} numbers (shape {found.shape}), but announced {size}"
             )
 
@@ -200,7 +200,7 @@ def make(recipe: Recipe) -> Any:
         return _AsParallel(_make_gymnasium(recipe))
     module = _module(recipe)
     if not callable(getattr(module, "parallel_env", None)):
-        raise Unfit(
+        raise UnfitError(
             f"{recipe.name} has no function parallel_env: name a module that has one, as those of "
             "PettingZoo do."
         )
@@ -260,7 +260,7 @@ class _AsParallel:
         self.env = env
         self.actions, self.views = _members(env.action_space), _members(env.observation_space)
         if len(self.actions) < 2 or len(self.actions) != len(self.views):
-            raise Unfit(
+            raise UnfitError(
                 f"{env.spec.id} has the spaces {env.observation_space} and {env.action_space}, but "
                 "needs one of each for every agent, in a Tuple."
             )
@@ -295,7 +295,7 @@ class _AsParallel:
 
     def _by_agent(self, values: Any) -> dict[str, Any]:
         if len(values) != len(self.possible_agents):
-            raise Misbehaved(
+            raise MisbehaviourError(
                 f"gave {len(values)} values for its {len(self.possible_agents)} agents"
             )
         return dict(zip(self.possible_agents, values, strict=True))
@@ -317,7 +317,7 @@ def _make_gymnasium(recipe: Recipe) -> Any:
     name = recipe.name.rpartition(":")[2]
     _module(recipe)
     if name not in gymnasium.registry:
-        raise Unfit(
+        raise UnfitError(
             f"Gymnasium has no environment {name!r}: name the module that registers it too, "
             "gymnasium:module:id."
         )
@@ -332,7 +332,7 @@ def _module(recipe: Recipe) -> ModuleType | None:
     name = f"dgmarl_user_{Path(place).stem}"
     if name not in sys.modules:
         if not Path(place).is_file():
-            raise Unfit(f"there is no Python file {place}: check the path.")
+            raise UnfitError(f"there is no Python file {place}: check the path.")
         module = sys.modules[name] = ModuleType(name)
         module.__file__ = place
         # The source itself: a `__pycache__` beside it may hold other code than what is trusted.
@@ -345,7 +345,7 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
     spaces = [env.action_space(agent) for agent in agents]
     for agent, space in zip(agents, spaces, strict=True):
         if not hasattr(space, "n"):
-            raise Unfit(
+            raise UnfitError(
                 f"{recipe.name}: the actions of {agent} are {space}, but must be a Discrete space."
             )
     views, infos = env.reset(seed=0)
@@ -377,7 +377,7 @@ def _longest(env: Any, recipe: Recipe) -> int:
     for limit in (*found, getattr(spec, "max_episode_steps", None)):
         if isinstance(limit, int | np.integer) and limit > 0:
             return int(limit)
-    raise Unfit(
+    raise UnfitError(
         f"{recipe.name} does not say how long an episode can be: set the option horizon, for "
         "example env_options.horizon=100."
     )
@@ -422,7 +422,7 @@ def _own_state(recipe: Recipe) -> Any:
         return list(recipe.local_state) or None
     function = getattr(_module(recipe), recipe.local_state, None)
     if not callable(function):
-        raise Unfit(
+        raise UnfitError(
             f"local_state is {recipe.local_state!r}, but must be places in the observation, such "
             "as [0, 1], or the name of a function(env, agent) in the environment's module."
         )
@@ -435,7 +435,7 @@ def _local(
     if callable(own):
         return np.stack([np.ravel(own(env, agent)).astype(np.float32) for agent in layout.agents])
     if not all(0 <= place < views.shape[1] for place in own):
-        raise Unfit(f"local_state is {own}, but observations have {views.shape[1]} numbers.")
+        raise UnfitError(f"local_state is {own}, but observations have {views.shape[1]} numbers.")
     return views[:, own]
 
 
@@ -562,7 +562,7 @@ def main(connection: Connection) -> None:
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:
-        said = str(error) if isinstance(error, Misbehaved | Unfit) else _line(error)
+        said = str(error) if isinstance(error, MisbehaviourError | UnfitError) else _line(error)
         connection.send_bytes(BAD + said.encode())
 
 

@@ -6,7 +6,9 @@
 has `make(name, **options)`."""
 
 import importlib
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from types import ModuleType
 
 from dgmarl.envs.base import Environment
@@ -24,13 +26,14 @@ INSTALL = "pip install 'dgmarl[adapters]'"
 
 def maker(door: str) -> Callable[..., Environment]:
     """The function `make(name, **options)` of a library's door."""
-    return importlib.import_module(DOORS[door]).make
+    return library(DOORS[door]).make
 
 
-def library(name: str, install: str = INSTALL) -> ModuleType:
-    """Import a module of an optional package, or say how to install it."""
+def library(module: str) -> ModuleType:
+    """Import a module that needs an optional package, or say how to install it."""
     try:
-        return importlib.import_module(name)
+        with redirect_stdout(sys.stdout):  # importing JaxMARL replaces it, whoever had set it
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        missing = (error.name or name).partition(".")[0]
-        raise UsageError(f"{missing} is not installed: `{install}` brings it.") from error
+        missing = (error.name or module).partition(".")[0]
+        raise UsageError(f"{missing} is not installed: `{INSTALL}` brings it.") from error

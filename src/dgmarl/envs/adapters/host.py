@@ -38,6 +38,8 @@ from dgmarl.trust import host_module
 
 STARTING = 60.0
 """Seconds that a worker may take to start and make its first environment, if `timeout` is less."""
+PACKAGES = {"gymnasium", "pettingzoo", "mpe2"}
+"""What the extra `adapters` installs for this module."""
 KIND, EPISODE, TIME, SEED, ACTIONS = range(5)
 """Columns of a command."""
 
@@ -135,9 +137,9 @@ class HostEnvironment(Environment[HostState]):
     def _step(
         self, kind: int, state: HostState, action: Int[Array, "N"]
     ) -> tuple[HostState, Observation, Outcome]:
-        kind = jnp.where(state.ended, NOTHING, kind)
+        wanted = jnp.where(state.ended, NOTHING, kind)
         action = jnp.asarray(action, jnp.int32)
-        new, _, outcome = self._ask(kind, state.episode, state.time, jnp.int32(0), action)
+        new, _, outcome = self._ask(wanted, state.episode, state.time, jnp.int32(0), action)
         after = jax.tree.map(lambda new, old: jnp.where(state.ended, old, new), new, state)
         return after, after.observation, outcome
 
@@ -203,7 +205,8 @@ class Workers:
         numbers = np.zeros((len(rows), self.layout.size), np.float32)
         while waiting:
             connections = {self._running[process].connection: process for process in waiting}
-            for connection in wait(list(connections), self.timeout) or list(connections)[:1]:
+            ready: list[Any] = wait(list(connections), self.timeout)
+            for connection in ready or list(connections)[:1]:
                 process = connections[connection]
                 row = waiting[process].popleft()
                 began = rows[row, KIND] == BEGIN
@@ -323,13 +326,11 @@ def make_host(
     observation, or the name of a function(env, agent) of the environment's module; for graphs.
     workers: processes; 0: one per core. timeout: seconds that one step may take. options: for the
     environment's constructor."""
-    for package in ("gymnasium", *(["pettingzoo"] if door == "pettingzoo" else [])):
-        library(package)
     module = host_module(door, name)
-    if module and not module.endswith(".py"):
-        if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())  # as for module:Class
-        library(module)
+    for package in {"gymnasium", door, module.partition(".")[0]} & PACKAGES:
+        library(package)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # as for module:Class
     local = local_state if isinstance(local_state, str) else tuple(local_state)
     recipe = Recipe(door, name, module, options, horizon, local)
     return HostEnvironment(recipe, workers, timeout)

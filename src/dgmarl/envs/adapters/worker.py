@@ -198,13 +198,13 @@ def make(recipe: Recipe) -> Any:
     """The environment, with PettingZoo's `ParallelEnv` interface."""
     if recipe.door == "gymnasium":
         return _AsParallel(_make_gymnasium(recipe))
-    module = _module(recipe)
-    if not callable(getattr(module, "parallel_env", None)):
+    make_parallel = getattr(_module(recipe), "parallel_env", None)
+    if not callable(make_parallel):
         raise UnfitError(
             f"{recipe.name} has no function parallel_env: name a module that has one, as those of "
             "PettingZoo do."
         )
-    return module.parallel_env(**recipe.options)
+    return make_parallel(**recipe.options)
 
 
 def probe(recipe: Recipe) -> Layout:
@@ -241,7 +241,7 @@ def allow_copies() -> None:
     from gymnasium.utils import EzPickle
 
     def contents(self: Any, memo: dict[int, Any]) -> Any:
-        new = type(self).__new__(type(self))
+        new = object.__new__(type(self))
         memo[id(self)] = new
         new.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return new

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from types import ModuleType
+from typing import Any
 
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
@@ -37,3 +38,9 @@ def library(module: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = (error.name or module).partition(".")[0]
         raise UsageError(f"{missing} is not installed: `{INSTALL}` brings it.") from error
+
+
+def to_jaxmarl(env: Environment) -> Any:
+    """An environment as a `jaxmarl.environments.MultiAgentEnv`, for JaxMARL's wrappers and training
+    scripts."""
+    return library("dgmarl.envs.adapters.to_jaxmarl").ExportedEnv(env)

@@ -52,5 +52,6 @@ def test_without_a_seed_episodes_follow_from_the_seed_before():
 
 def test_the_absent_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    monkeypatch.delitem(sys.modules, "dgmarl.envs.adapters.as_pettingzoo", raising=False)
     with pytest.raises(UsageError, match=r"pettingzoo is not installed: .*dgmarl\[adapters\]"):
         to_pettingzoo(Gift())

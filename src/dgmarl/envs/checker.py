@@ -278,7 +278,8 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
     else:
         yield Finding(
             "note",
-            "local_state is not offered: interventional graphs will compare observations instead.",
+            "local_state is not offered: interventional graphs will compare observations instead, "
+            "which usually show others too and give too many edges.",
         )
     if env.offers("draw"):
         try:
@@ -360,6 +361,13 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
         yield Finding(
             "note",
             "dead agents receive rewards: fine if the team's reward is shared, else check `alive`.",
+        )
+    rewards = outcomes.reward[running]
+    if rewards.shape[-1] > 1 and rewards.any() and (rewards == rewards[:, :1]).all():
+        yield Finding(
+            "note",
+            "all agents always received the same reward: with a team reward nobody's share can be "
+            "left out, so graph credit equals team credit.",
         )
 
 

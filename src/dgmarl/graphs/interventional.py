@@ -14,6 +14,7 @@ One step detects what the *action* of j changes immediately. It misses influence
 a state, for example a switch set by j that moves i one step later. Multi-step rollouts detect it
 (`horizon`, see `intervene_rollout`)."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from math import prod
@@ -232,6 +233,14 @@ class InterventionalSource(GivenSource):
             raise UsageError(
                 f"{env.spec.name} cannot be asked what another action would have done ({reason}): "
                 "choose --graph learned."
+            )
+        if not env.offers("local_state"):
+            warnings.warn(
+                f"{env.spec.name} has no local_state, so interventional graphs compare "
+                "observations, which usually show others too and give too many edges: define "
+                "local_state, or for an environment of another library name the columns of an "
+                "agent's own state, --set env_options.local_state='[0, 1]'.",
+                stacklevel=2,
             )
         self.env = env
 

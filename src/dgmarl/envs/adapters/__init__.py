@@ -41,8 +41,11 @@ def library(module: str) -> ModuleType:
 
 
 def to_pettingzoo(env: Environment) -> Any:
-    """One of our environments as a PettingZoo `ParallelEnv`."""
-    library("pettingzoo")
-    from dgmarl.envs.adapters.as_pettingzoo import AsParallelEnv
+    """An environment as a `pettingzoo.ParallelEnv`."""
+    return library("dgmarl.envs.adapters.as_pettingzoo").AsParallelEnv(env)
 
-    return AsParallelEnv(env)
+
+def to_jaxmarl(env: Environment) -> Any:
+    """An environment as a `jaxmarl.environments.MultiAgentEnv`, for JaxMARL's wrappers and training
+    scripts."""
+    return library("dgmarl.envs.adapters.to_jaxmarl").ExportedEnv(env)

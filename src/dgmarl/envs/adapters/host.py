@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.device import count_cores
+from dgmarl.device import count_cores, use_one_device
 from dgmarl.envs.adapters import library, worker
 from dgmarl.envs.adapters.worker import BEGIN, GOOD, KEEP, NOTHING, STEP, Layout, Recipe
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
@@ -80,6 +80,7 @@ class HostEnvironment(Environment[HostState]):
         )
         self.workers = Workers(recipe, layout, workers or count_cores(), timeout)
         self._call = _batched(self.workers)
+        use_one_device()
 
     def reset(self, key: PRNGKeyArray) -> tuple[HostState, Observation]:
         """A new episode, seeded by the key."""

@@ -123,6 +123,10 @@ class Environment(ABC, Generic[State]):
         `graph`."""
         raise NotOfferedError(self, "draw")
 
+    def close(self) -> None:
+        """Give back what lives outside this object, such as processes; episodes that run are lost,
+        new ones can begin."""
+
     def offers(self, method: str) -> bool:
         """Whether this environment implements the optional `method`."""
         return getattr(type(self), method) is not getattr(Environment, method)

@@ -40,6 +40,8 @@ def check_env(env: Environment, seed: int = 0) -> list[Finding]:
         # Later stages would fail on what this stage found broken.
         if any(finding.kind == "violation" for finding in findings):
             break
+    if env.on_host:
+        env.close()
     return findings
 
 

@@ -117,6 +117,10 @@ class HostEnvironment(Environment[HostState]):
         offered = super().offers(method)
         return offered and (method != "local_state" or self.layout.local_size > 0)
 
+    def close(self) -> None:
+        """End the worker processes; the next episode starts new ones."""
+        self.workers.close()
+
     def no_interventions(self, horizon: int = 1) -> str:
         """Why copies cannot be stepped from an earlier state; empty if they can."""
         if horizon > 1:
@@ -195,6 +199,11 @@ class Workers:
                 self._fault = str(error)
                 _end(self._running)
                 raise
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._lock:
+            _end(self._running)
 
     def _play(self, commands: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = commands.reshape(-1, commands.shape[-1])

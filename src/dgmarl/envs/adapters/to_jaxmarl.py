@@ -52,11 +52,9 @@ class ExportedEnv(MultiAgentEnv):
         state = ExportedState(inner, observation, jnp.bool_(False), jnp.int32(0))
         return self.get_obs(state), state
 
-    @partial(jax.jit, static_argnums=0)
-    def step_env(
-        self, key: PRNGKeyArray, state: ExportedState, actions: ByAgent
-    ) -> tuple[ByAgent, ExportedState, ByAgent, ByAgent, dict[str, Array]]:
-        """One step. Numbers of `info` are repeated for each agent, as training scripts expect."""
+    def step_env(self, key: PRNGKeyArray, state: Any, actions: ByAgent) -> Any:
+        """Observations, state, rewards, dones and info after one step; numbers of `info` are
+        repeated for each agent, as training scripts expect."""
         action = jnp.stack([jnp.reshape(actions[agent], ()) for agent in self.agents])
         inner, observation, outcome = self.env.step(key, state.inner, action)
         done = outcome.terminated | outcome.truncated
@@ -69,7 +67,7 @@ class ExportedEnv(MultiAgentEnv):
         }
         return self.get_obs(after), after, self._by_agent(outcome.reward), dones, info
 
-    def get_obs(self, state: ExportedState) -> ByAgent:
+    def get_obs(self, state: Any) -> ByAgent:
         """Each agent's view and, as in SMAX, the `world_state`."""
         views = self._by_agent(state.observation.agents_view)
         return {**views, "world_state": state.observation.global_state}
@@ -78,6 +76,7 @@ class ExportedEnv(MultiAgentEnv):
         """The global state."""
         return state.observation.global_state
 
+    @partial(jax.jit, static_argnums=0)
     def get_avail_actions(self, state: ExportedState) -> ByAgent:
         """Each agent's action mask."""
         return self._by_agent(state.observation.action_mask)

@@ -43,4 +43,4 @@ def library(module: str) -> ModuleType:
 def to_jaxmarl(env: Environment) -> Any:
     """An environment as a `jaxmarl.environments.MultiAgentEnv`, for JaxMARL's wrappers and training
     scripts."""
-    return library("dgmarl.envs.adapters.to_jaxmarl").ExportedEnv(env)
+    return library("dgmarl.envs.adapters.as_jaxmarl").AsMultiAgentEnv(env)

@@ -48,4 +48,4 @@ def to_pettingzoo(env: Environment) -> Any:
 def to_jaxmarl(env: Environment) -> Any:
     """An environment as a `jaxmarl.environments.MultiAgentEnv`, for JaxMARL's wrappers and training
     scripts."""
-    return library("dgmarl.envs.adapters.to_jaxmarl").ExportedEnv(env)
+    return library("dgmarl.envs.adapters.as_jaxmarl").AsMultiAgentEnv(env)

@@ -4,7 +4,6 @@ SMAX by their names, `jaxmarl:2s3z`.
 `step_env` is called, not `step`, which would reset and hide the last observation. JaxMARL has one
 flag for termination and time limit: an episode that ends at its `max_steps` counts as truncated."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -86,14 +85,12 @@ class JaxMARL(Adapted[AdaptedState]):
         )
         super().__init__(local_state)
 
-    @partial(jax.jit, static_argnums=0)
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
         """JaxMARL's reset."""
         observations, inner = self.env.reset(key)
         alive = jnp.ones(self.spec.n_agents, bool)
         return self._seen(observations, inner, alive, jnp.int32(0))
 
-    @partial(jax.jit, static_argnums=0)
     def step(
         self, key: PRNGKeyArray, state: AdaptedState, action: Int[Array, "N"]
     ) -> tuple[AdaptedState, Observation, Outcome]:

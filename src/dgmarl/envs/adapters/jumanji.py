@@ -14,8 +14,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jumanji
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jumanji.registration import make as make_jumanji
+from jumanji.registration import registered_environments
 
 from dgmarl.envs.adapters.base import (
     Adapted,
@@ -32,17 +33,17 @@ def make(
 ) -> "Jumanji":
     """The environment that Jumanji registers under `name`. options: of its class, for example
     `time_limit`, and of its generator, for example `grid_size`."""
-    names = jumanji.registered_environments()
+    names = registered_environments()
     if name not in names:
         raise UsageError(
             f"{name!r} is not an environment that Jumanji registers{did_you_mean(name, names)}"
         )
-    env = jumanji.make(name)
+    env = make_jumanji(name)
     own = {option for option in options if option in inspect.signature(type(env)).parameters}
     of_class = {option: options.pop(option) for option in own}
     if options:
         of_class["generator"] = _generator(env, name, options)
-    env = jumanji.make(name, **of_class) if of_class else env
+    env = make_jumanji(name, **of_class) if of_class else env
     return Jumanji(env, f"jumanji:{name}", horizon, local_state)
 
 
@@ -77,18 +78,16 @@ class Jumanji(Adapted[AdaptedState]):
         )
         super().__init__(local_state)
 
-    @partial(jax.jit, static_argnums=0)
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
         """Jumanji's reset."""
-        inner, first = self.env.reset(key)
+        inner, first = self._reset(key)
         return self._seen(inner, first, jnp.int32(0))
 
-    @partial(jax.jit, static_argnums=0)
     def step(
         self, key: PRNGKeyArray, state: AdaptedState, action: Int[Array, "N"]
     ) -> tuple[AdaptedState, Observation, Outcome]:
         """Jumanji's step; the key is not used."""
-        inner, timestep = self.env.step(state.inner, action)
+        inner, timestep = self._step(state.inner, action)
         after, observation = self._seen(inner, timestep, state.step + 1)
         team = timestep.reward.ndim == 0
         reward = timestep.reward / self._agents if team else timestep.reward
@@ -104,6 +103,14 @@ class Jumanji(Adapted[AdaptedState]):
                 info=dict(timestep.extras),
             ),
         )
+
+    @partial(jax.jit, static_argnums=0)
+    def _reset(self, key: PRNGKeyArray) -> Any:
+        return self.env.reset(key)
+
+    @partial(jax.jit, static_argnums=0)  # outside a compiled program it would take seconds
+    def _step(self, inner: Any, action: Array) -> Any:
+        return self.env.step(inner, action)
 
     def _seen(self, inner: Any, timestep: Any, step: Array) -> tuple[AdaptedState, Observation]:
         view = self._view(timestep.observation)

@@ -14,7 +14,7 @@ from dgmarl.envs.base import Environment, Observation
 ByAgent = dict[str, Array]
 
 
-class ExportedState(NamedTuple):
+class AsState(NamedTuple):
     """Our state, with what JaxMARL reads from a state."""
 
     inner: Any
@@ -23,7 +23,7 @@ class ExportedState(NamedTuple):
     step: Array
 
 
-class ExportedEnv(MultiAgentEnv):
+class AsMultiAgentEnv(MultiAgentEnv):
     """A `MultiAgentEnv` with the agents `agent_0`, `agent_1`, ... `step` resets, `step_env` does
     not. Termination and time limit become one flag, JaxMARL's `done`."""
 
@@ -46,21 +46,19 @@ class ExportedEnv(MultiAgentEnv):
         return {"agents": self.agents}
 
     @partial(jax.jit, static_argnums=0)
-    def reset(self, key: PRNGKeyArray) -> tuple[ByAgent, ExportedState]:
+    def reset(self, key: PRNGKeyArray) -> tuple[ByAgent, AsState]:
         """Observations and a first state."""
         inner, observation = self.env.reset(key)
-        state = ExportedState(inner, observation, jnp.bool_(False), jnp.int32(0))
+        state = AsState(inner, observation, jnp.bool_(False), jnp.int32(0))
         return self.get_obs(state), state
 
-    @partial(jax.jit, static_argnums=0)
-    def step_env(
-        self, key: PRNGKeyArray, state: ExportedState, actions: ByAgent
-    ) -> tuple[ByAgent, ExportedState, ByAgent, ByAgent, dict[str, Array]]:
-        """One step. Numbers of `info` are repeated for each agent, as training scripts expect."""
+    def step_env(self, key: PRNGKeyArray, state: Any, actions: ByAgent) -> Any:
+        """Observations, state, rewards, dones and info after one step; numbers of `info` are
+        repeated for each agent, as training scripts expect."""
         action = jnp.stack([jnp.reshape(actions[agent], ()) for agent in self.agents])
         inner, observation, outcome = self.env.step(key, state.inner, action)
         done = outcome.terminated | outcome.truncated
-        after = ExportedState(inner, observation, done, state.step + 1)
+        after = AsState(inner, observation, done, state.step + 1)
         dones = {**self._by_agent(~observation.alive | done), "__all__": done}
         info = {
             name: jnp.broadcast_to(value, (self.num_agents,))
@@ -69,16 +67,17 @@ class ExportedEnv(MultiAgentEnv):
         }
         return self.get_obs(after), after, self._by_agent(outcome.reward), dones, info
 
-    def get_obs(self, state: ExportedState) -> ByAgent:
+    def get_obs(self, state: Any) -> ByAgent:
         """Each agent's view and, as in SMAX, the `world_state`."""
         views = self._by_agent(state.observation.agents_view)
         return {**views, "world_state": state.observation.global_state}
 
-    def get_world_state(self, state: ExportedState) -> Float[Array, "D"]:
+    def get_world_state(self, state: AsState) -> Float[Array, "D"]:
         """The global state."""
         return state.observation.global_state
 
-    def get_avail_actions(self, state: ExportedState) -> ByAgent:
+    @partial(jax.jit, static_argnums=0)
+    def get_avail_actions(self, state: AsState) -> ByAgent:
         """Each agent's action mask."""
         return self._by_agent(state.observation.action_mask)
 

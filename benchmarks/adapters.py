@@ -1,0 +1,160 @@
+"""Steps per second of other libraries' environments through dgmarl, beside the library's own loop.
+
+    python benchmarks/adapters.py                        # this machine's default device
+    python benchmarks/adapters.py --json adapters.json   # also as a file
+
+A step is a random action for every agent and, where an episode ended, a new one; "alone" is the
+library's own loop with its own automatic reset. Training is `ippo-local` with one seed, compile
+time apart. The random policy's return over 512 episodes is what trained ones are held against."""
+
+import argparse
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from envs import measure, ours
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import dgmarl
+from dgmarl.rollout import act_randomly, evaluate
+
+ENV_IDS = (
+    "jaxmarl:MPE_simple_spread_v3",
+    "jaxmarl:2s3z",
+    "jumanji:LevelBasedForaging-v0",
+    "jumanji:Connector-v3",
+)
+EPISODES = 512
+TRAINED_STEPS = 20_000
+
+
+def jaxmarl_alone(env_id: str, batch: int, length: int) -> dict[str, float]:
+    """JaxMARL's `step`, which resets, with actions that are available."""
+    adapted = dgmarl.make_env(env_id)
+    env: Any = adapted.env  # pyright: ignore[reportAttributeAccessIssue]
+    masked = bool(adapted._mask)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def actions(key: Any, state: Any) -> dict[str, Any]:
+        keys = dict(zip(env.agents, jax.random.split(key, len(env.agents)), strict=True))
+        if not masked:
+            return {name: env.action_space(name).sample(keys[name]) for name in env.agents}
+        available = env.get_avail_actions(state)
+        return {
+            name: jax.random.categorical(keys[name], jnp.log(available[name].astype(float)))
+            for name in env.agents
+        }
+
+    def one_step(carry: Any, nothing: None) -> Any:
+        key, state, total = carry
+        key, act_key, step_key = jax.random.split(key, 3)
+        chosen = jax.vmap(actions)(jax.random.split(act_key, batch), state)
+        observations, state, rewards, _, _ = jax.vmap(env.step)(
+            jax.random.split(step_key, batch), state, chosen
+        )
+        total += sum(leaf.sum() for leaf in jax.tree.leaves((observations, rewards)))
+        return (key, state, total), None
+
+    run = jax.jit(lambda carry: jax.lax.scan(one_step, carry, None, length)[0])
+    key = jax.random.key(0)
+    _, state = jax.jit(jax.vmap(env.reset))(jax.random.split(key, batch))
+    return measure(run, (key, state, jnp.float32(0)), batch * length)
+
+
+def jumanji_alone(env_id: str, batch: int, length: int) -> dict[str, float]:
+    """Jumanji's step in its own wrapper with automatic resets; any action, as it masks none."""
+    from jumanji.wrappers import VmapAutoResetWrapper
+
+    adapted = dgmarl.make_env(env_id)
+    env = VmapAutoResetWrapper(adapted.env)  # pyright: ignore[reportAttributeAccessIssue]
+    shape = (batch, adapted.spec.n_agents)
+
+    def one_step(carry: Any, _: None) -> Any:
+        key, state, total = carry
+        key, act_key = jax.random.split(key)
+        action = jax.random.randint(act_key, shape, 0, adapted.spec.n_actions)
+        state, timestep = env.step(state, action)
+        seen = jax.tree.leaves((timestep.observation, timestep.reward))
+        return (key, state, total + sum(leaf.sum() for leaf in seen)), None
+
+    run = jax.jit(lambda carry: jax.lax.scan(one_step, carry, None, length)[0])
+    key = jax.random.key(0)
+    state, _ = jax.jit(env.reset)(jax.random.split(key, batch))
+    return measure(run, (key, state, jnp.float32(0)), batch * length)
+
+
+ALONE: dict[str, Callable[[str, int, int], dict[str, float]]] = {
+    "jaxmarl": jaxmarl_alone,
+    "jumanji": jumanji_alone,
+}
+"""The library's own loop."""
+
+
+def random_return(env_id: str) -> float:
+    env = dgmarl.make_env(env_id)
+    play = jax.jit(lambda key: evaluate(env, act_randomly, key, None, EPISODES))
+    return float(play(jax.random.key(0)).returns.mean())
+
+
+def training(env_id: str) -> float:
+    overrides = {"evaluation.episodes": 10, "evaluation.interval": TRAINED_STEPS}
+    done = dgmarl.train(env_id, "ippo-local", seeds=1, steps=TRAINED_STEPS, overrides=overrides)
+    return done.timing["steps_per_s"]
+
+
+def row(env_id: str, batch: int, length: int) -> dict[str, Any]:
+    alone = ALONE[env_id.partition(":")[0]](env_id, batch, length)
+    return {
+        "env": env_id,
+        "batch": batch,
+        "alone": alone["steps_per_s"],
+        "through": ours(env_id, batch, length)["steps_per_s"],
+        "training": training(env_id),
+        "random_return": random_return(env_id),
+    }
+
+
+def table(measured: list[dict[str, Any]], device: str) -> Table:
+    shown = Table(title=f"Environment steps per second on {device}", title_justify="left")
+    columns = (
+        "environment",
+        "environments",
+        "alone",
+        "through dgmarl",
+        "training",
+        "random return",
+    )
+    for name in columns:
+        shown.add_column(name, justify="left" if name == "environment" else "right")
+    for row in measured:
+        rates = (f"{row[name]:,.0f}" for name in ("batch", "alone", "through", "training"))
+        shown.add_row(row["env"], *rates, f"{row['random_return']:.3g}")
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--steps", type=int, default=50, help="steps per measurement")
+    parser.add_argument("--envs", nargs="+", default=list(ENV_IDS), help="environment ids")
+    parser.add_argument("--batch", type=int, default=64, help="environments side by side")
+    options = parser.parse_args()
+    device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
+    jobs = track(options.envs, "measuring", console=Console(stderr=True))
+    measured = [row(env_id, options.batch, options.steps) for env_id in jobs]
+    Console(width=140).print(table(measured, device))
+    if options.json:
+        versions = {"jax": jax.__version__, "python": platform.python_version()}
+        found = {"device": device, "versions": versions, "rows": measured}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -278,7 +278,7 @@ class _AsParallel:
     def action_space(self, agent: str) -> Any:
         return self.actions[self.possible_agents.index(agent)]
 
-    def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         views, _ = self.env.reset(seed=seed)
         self.agents = list(self.possible_agents)
         return self._by_agent(views), {}

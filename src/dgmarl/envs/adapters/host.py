@@ -68,7 +68,7 @@ class HostEnvironment(Environment[HostState]):
         except worker.UnfitError as error:
             raise UsageError(str(error)) from None
         layout, self.recipe = self.layout, recipe
-        n, obs_size = layout.parts()["agents_view"]
+        n, obs_size = layout.shapes["agents_view"]
         self.spec = EnvSpec(
             f"{recipe.door}:{recipe.name}",
             n_agents=n,
@@ -158,7 +158,7 @@ class HostEnvironment(Environment[HostState]):
     ) -> tuple[HostState, Observation, Outcome]:
         command = jnp.concatenate([jnp.stack([kind, episode, time, seed]), action])
         episode, numbers = self._call(command)
-        part = _split(self.layout, numbers)
+        part = self.layout.parts(numbers)
         views, state = part["agents_view"], part["global_state"]
         observation = Observation(
             views,
@@ -311,15 +311,6 @@ def _batched(workers: Workers) -> Any:
         return call(commands), (True, True)
 
     return call
-
-
-def _split(layout: Layout, numbers: Float[Array, "K"]) -> dict[str, Array]:
-    parts, start = {}, 0
-    for name, shape in layout.parts().items():
-        size = int(np.prod(shape))
-        parts[name] = numbers[start : start + size].reshape(shape)
-        start += size
-    return parts
 
 
 def make_host(

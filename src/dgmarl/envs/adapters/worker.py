@@ -16,7 +16,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -74,7 +75,8 @@ class Layout:
     """0: the environment has no local states."""
     horizon: int
 
-    def parts(self) -> dict[str, tuple[int, ...]]:
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each part of the numbers, in order."""
         n = len(self.agents)
         return {
@@ -89,24 +91,38 @@ class Layout:
             "time": (),
         }
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        return np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()]).tolist()
+
     @property
     def size(self) -> int:
         """How many numbers there are."""
-        return sum(int(np.prod(shape)) for shape in self.parts().values())
+        return self._ends[-1]
+
+    def parts(self, numbers: Any) -> dict[str, Any]:
+        """Views of the parts; `numbers` may be an array of NumPy or JAX."""
+        starts = [0, *self._ends]
+        return {
+            name: numbers[start:end].reshape(shape)
+            for (name, shape), start, end in zip(
+                self.shapes.items(), starts, self._ends, strict=False
+            )
+        }
 
 
 class Simulator:
     """One environment, its episodes told in numbers."""
 
     def __init__(self, env: Any, recipe: Recipe, layout: Layout | None = None):
-        self.env, self.recipe, self.time = env, recipe, 0
+        self.env, self.recipe, self.time, self.running = env, recipe, 0, False
         self.own = _own_state(recipe)
         self.layout = layout or _layout(env, recipe, self.own)
         self.index = {name: k for k, name in enumerate(self.layout.agents)}
 
     def begin(self, seed: int) -> np.ndarray:
         """A new episode."""
-        self.time = 0
+        self.time, self.running = 0, True
         views, infos = self.env.reset(seed=seed)
         return self._numbers(views, infos, {}, self.env.agents, (False, False))
 
@@ -124,6 +140,7 @@ class Simulator:
         cut = self.time >= self.layout.horizon and bool(staying)
         ended = cut or not staying or all(terminated[a] or truncated[a] for a in chosen)
         kept = [a for a in chosen if truncated.get(a) and not terminated.get(a)]
+        self.running = not ended
         is_cut = ended and (cut or bool(kept))
         alive = [*staying, *kept] if is_cut else staying
         return self._numbers(views, infos, rewards, alive, (ended and not is_cut, is_cut))
@@ -134,7 +151,8 @@ class Simulator:
         """All parts of `Layout.parts` in one vector."""
         layout = self.layout
         self._refuse_strangers([*views, *rewards, *alive])
-        parts = {name: np.zeros(shape, np.float32) for name, shape in layout.parts().items()}
+        numbers = np.zeros(layout.size, np.float32)
+        parts = layout.parts(numbers)
         parts["action_mask"][:, 0] = 1  # agents that have left can do nothing
         for name in views:
             view, mask = _view(self.env.observation_space(name), views[name], infos.get(name))
@@ -158,12 +176,12 @@ class Simulator:
             parts["global_state"][:] = state
         if self.own is not None:
             parts["local"][:] = _local(self.own, self.env, layout, parts["agents_view"])
-        for name in ("agents_view", "global_state", "reward", "local"):
-            if not np.isfinite(parts[name]).all():
-                raise MisbehaviourError(f"gave a NaN or infinite number as {name}")
         parts["terminated"][()], parts["truncated"][()] = end
         parts["time"][()] = self.time
-        return np.concatenate([part.reshape(-1) for part in parts.values()])
+        if not np.isfinite(numbers).all():
+            bad = next(name for name, part in parts.items() if not np.isfinite(part).all())
+            raise MisbehaviourError(f"gave a NaN or infinite number as {bad}")
+        return numbers
 
     def _refuse_strangers(self, names: Iterable[str]) -> None:
         for name in names:
@@ -221,14 +239,14 @@ def why_no_copies(recipe: Recipe) -> str:
         layout, draw = original.layout, np.random.default_rng(0)
         numbers = original.begin(0)
         for _ in range(min(5, layout.horizon)):
-            mask = _part(layout, numbers, "action_mask")
+            mask = layout.parts(numbers)["action_mask"]
             actions = [draw.choice(np.flatnonzero(row)) for row in mask]
             frozen = original.freeze()
             numbers = original.step(actions)
             copies = [spare.thaw(frozen).step(actions) for _ in range(2)]
             if not all(np.array_equal(numbers, other) for other in copies):
                 return "copies of it give different results for the same actions"
-            if _part(layout, numbers, "terminated") or _part(layout, numbers, "truncated"):
+            if not original.running:
                 break
     except Exception as error:
         return f"it cannot be copied, {_line(error)}"
@@ -288,8 +306,9 @@ class _AsParallel:
         n = len(self.possible_agents)
         # A reward of the team is divided, so that the sum over agents is that reward.
         reward = [reward / n] * n if np.ndim(reward) == 0 else reward
-        ends = [np.broadcast_to(flags, n) for flags in (terminated, truncated)]
-        if (ends[0] | ends[1]).all():
+        both = (terminated, truncated)
+        ends = [[flags] * n if np.ndim(flags) == 0 else flags for flags in both]
+        if all(one or other for one, other in zip(*ends, strict=True)):
             self.agents = []
         return self._by_agent(views), self._by_agent(reward), *map(self._by_agent, ends), {}
 
@@ -368,7 +387,7 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
     if own is None:
         return layout
     local = _local(own, env, layout, padded)
-    return Layout(**{**vars(layout), "local_size": local.shape[1]})
+    return replace(layout, local_size=local.shape[1])
 
 
 def _longest(env: Any, recipe: Recipe) -> int:
@@ -444,16 +463,6 @@ def _get_state(env: Any) -> Any:
     return copy.deepcopy(get() if get and hasattr(env, "set_state") else env)
 
 
-def _part(layout: Layout, numbers: np.ndarray, name: str) -> np.ndarray:
-    start = 0
-    for part, shape in layout.parts().items():
-        size = int(np.prod(shape))
-        if part == name:
-            return numbers[start : start + size].reshape(shape)
-        start += size
-    raise KeyError(name)
-
-
 @dataclass
 class _Episode:
     """One episode in a worker."""
@@ -505,7 +514,7 @@ class Worker:
                 episode.past, episode.asked = {}, False
             episode.past[simulator.time] = simulator.freeze()
         numbers = simulator.step(actions)
-        if _part(self.layout, numbers, "terminated") or _part(self.layout, numbers, "truncated"):
+        if not simulator.running:
             self.idle.append(simulator)
             episode.simulator = None
             if not episode.past:
@@ -517,16 +526,15 @@ class Worker:
         episode.asked = True
         self.spare = self.spare or self._fresh()
         numbers = self.spare.thaw(episode.past[when]).step(actions)
-        _part(self.layout, numbers, "time")[()] = -1
+        self.layout.parts(numbers)["time"][()] = -1
         return numbers
 
     def _unknown(self) -> np.ndarray:
         """For a state that is gone. Only seeds that have had their steps ask for such states, and
         ignore the answer; should anyone else, the reward stops the run."""
         numbers = np.zeros(self.layout.size, np.float32)
-        _part(self.layout, numbers, "action_mask")[:] = 1
-        _part(self.layout, numbers, "reward")[:] = np.nan
-        _part(self.layout, numbers, "time")[()] = -1
+        parts = self.layout.parts(numbers)
+        parts["action_mask"][:], parts["reward"][:], parts["time"][()] = 1, np.nan, -1
         return numbers
 
     def _fresh(self) -> Simulator:

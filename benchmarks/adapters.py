@@ -4,7 +4,8 @@
     python benchmarks/adapters.py --json adapters.json   # also as a file
 
 A step is a random action for every agent and, where an episode ended, a new one; "alone" is the
-library's own loop with its own automatic reset. Training is `ippo-local` with one seed, compile
+library's own loop with its own automatic reset, for PettingZoo and Gymnasium one environment in one
+process. Training is `ippo-local` with one seed, compile
 time apart. The random policy's return over 512 episodes is what trained ones are held against."""
 
 import argparse
@@ -22,6 +23,7 @@ from rich.progress import track
 from rich.table import Table
 
 import dgmarl
+from dgmarl.envs.adapters.worker import make
 from dgmarl.rollout import act_randomly, evaluate
 
 ENV_IDS = (
@@ -29,6 +31,8 @@ ENV_IDS = (
     "jaxmarl:2s3z",
     "jumanji:LevelBasedForaging-v0",
     "jumanji:Connector-v3",
+    "pettingzoo:mpe2.simple_spread_v3",
+    "gymnasium:Foraging-8x8-2p-1f-v3",
 )
 EPISODES = 512
 TRAINED_STEPS = 20_000
@@ -88,9 +92,28 @@ def jumanji_alone(env_id: str, batch: int, length: int) -> dict[str, float]:
     return measure(run, (key, state, jnp.float32(0)), batch * length)
 
 
+def host_alone(env_id: str, batch: int, length: int) -> dict[str, float]:
+    """The loop that PettingZoo's documentation shows, in this process: one environment, as many
+    steps as all have elsewhere."""
+    adapted = dgmarl.make_env(env_id)
+    env = make(adapted.recipe)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def run(seed: int) -> int:
+        env.reset(seed=seed)
+        for _ in range(batch * length):
+            env.step({agent: env.action_space(agent).sample() for agent in env.agents})
+            if not env.agents:
+                env.reset()
+        return seed + 1
+
+    return measure(run, 0, batch * length)
+
+
 ALONE: dict[str, Callable[[str, int, int], dict[str, float]]] = {
     "jaxmarl": jaxmarl_alone,
     "jumanji": jumanji_alone,
+    "pettingzoo": host_alone,
+    "gymnasium": host_alone,
 }
 """The library's own loop."""
 

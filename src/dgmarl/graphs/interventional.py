@@ -229,10 +229,10 @@ class InterventionalSource(GivenSource):
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """No state; the environment is kept for the interventions."""
-        if not env.can_intervene:
+        if reason := env.no_interventions(self.horizon):
             raise UsageError(
-                f"{env.spec.name} cannot be asked what another action would have done: choose "
-                "--graph learned."
+                f"{env.spec.name} cannot be asked what another action would have done ({reason}): "
+                "choose --graph learned."
             )
         if not env.offers("local_state"):
             warnings.warn(

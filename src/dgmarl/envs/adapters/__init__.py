@@ -40,6 +40,11 @@ def library(module: str) -> ModuleType:
         raise UsageError(f"{missing} is not installed: `{INSTALL}` brings it.") from error
 
 
+def to_pettingzoo(env: Environment) -> Any:
+    """An environment as a `pettingzoo.ParallelEnv`."""
+    return library("dgmarl.envs.adapters.as_pettingzoo").AsParallelEnv(env)
+
+
 def to_jaxmarl(env: Environment) -> Any:
     """An environment as a `jaxmarl.environments.MultiAgentEnv`, for JaxMARL's wrappers and training
     scripts."""

@@ -176,8 +176,13 @@ def test_interventional_graphs_compare_the_given_local_state():
         return np.asarray(found.action_graph)
 
     np.testing.assert_array_equal(graph(local_state=[0, 1, 2, 3]), np.eye(3, dtype=bool))
-    np.testing.assert_array_equal(graph(local_state=lambda inner: inner.p_pos[:3]), np.eye(3))
     assert graph().all()
+
+
+def test_a_function_may_give_the_local_state():
+    env = make_env(SPREAD, local_state=lambda inner: inner.p_pos[:3])
+    state, _ = env.reset(KEY)
+    np.testing.assert_array_equal(env.local_state(state), state.inner.p_pos[:3])
 
 
 def test_who_compares_observations_is_warned():

@@ -369,7 +369,7 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
         yield Finding(
             "note",
             "all agents always received the same reward: with a team reward nobody's share can be "
-            "left out, so graph credit equals team credit.",
+            "left out, so graph credit equals team credit up to scale.",
         )
 
 

@@ -299,10 +299,13 @@ def test_the_checker_accepts_it_and_says_what_it_lacks():
     assert "method raised ValueError: the server is gone" in broken.sentence
 
 
+OPTIONS = {"workers": 1, "timeout": 1, "after": 8, "max_cycles": 4}
+"""Faults come in the 9th episode of an environment."""
+
+
 def failing(out, fault="raise"):
-    """A run whose environments fail in their 9th episode."""
-    options = {"workers": 1, "timeout": 1, "after": 8, "max_cycles": 4}
-    config = resolve(LANE, "ippo-local", SMALL, seeds=2, steps=400, env_options=options)
+    """What a run says that fails, and how often it was evaluated before."""
+    config = resolve(LANE, "ippo-local", SMALL, seeds=2, steps=400, env_options=OPTIONS)
     evaluated = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FAULT, fault)
@@ -328,6 +331,14 @@ def test_a_run_goes_on_once_its_environment_is_mended(tmp_path, fault):
     result = api.resume(tmp_path / "run")
     assert (result.steps[:, -1] >= 400).all()
     assert result.returns.shape[1] > evaluated
+
+
+@pytest.mark.slow
+def test_runs_of_whole_episodes_resume_exactly(tmp_path):
+    failing(tmp_path / "run")
+    resumed = api.resume(tmp_path / "run")
+    whole = api.train_config(resumed.config)
+    np.testing.assert_array_equal(resumed.returns, whole.returns)
 
 
 def test_a_resumed_run_begins_new_episodes(tmp_path):

@@ -210,24 +210,25 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_copies_answer_what_other_actions_would_have_done():
-    """Only the guard's push reaches another agent; its random distance is the same in all copies,
-    so that the clock and the runner reach nobody."""
-    env = lane(local_state="place_of")
+@pytest.mark.parametrize("kind", ["", "set"])
+def test_copies_answer_what_other_actions_would_have_done(kind):
+    """Only the guard's push reaches another agent: at once, or after a step if it is delayed. Its
+    random distance is the same in all copies, so that the clock and the runner reach nobody."""
+    env = lane(kind=kind, local_state="place_of", delay=1)
     needs = frozenset({"states", "keys"})
 
     @jax.jit
     def graphs(key):
         batch = played(env, key, 4, needs, n_envs=2)
-        return intervene_batch(env, batch), batch.observation.action_mask[..., 1, 2]
+        found = [intervene_batch(env, batch, horizon=h, chunk=3).action_graph for h in (1, 2)]
+        return *found, batch.observation.action_mask[..., 1, 2]
 
-    found, can_push = graphs(jax.random.key(1))
-    expected = np.broadcast_to(np.eye(3, dtype=bool), (4, 2, 3, 3)).copy()
-    expected[..., 1, 0] = can_push
-    np.testing.assert_array_equal(found.action_graph, expected)
-    np.testing.assert_array_equal(found.reward_graph, expected)
-    again, _ = graphs(jax.random.key(1))
-    np.testing.assert_array_equal(again.action_graph, expected)
+    once, twice, can_push = graphs(jax.random.key(1))
+    alone = np.broadcast_to(np.eye(3, dtype=bool), (4, 2, 3, 3)).copy()
+    np.testing.assert_array_equal(once, alone)
+    # The step after the last is not recorded.
+    alone[:3, :, 1, 0] = can_push[:3]
+    np.testing.assert_array_equal(twice, alone)
 
 
 def test_who_cannot_be_copied_says_why():
@@ -238,8 +239,6 @@ def test_who_cannot_be_copied_says_why():
     source = InterventionalSource()
     with pytest.raises(UsageError, match=r"zoo cannot be asked .*TypeError.*--graph learned"):
         source.init(jax.random.key(0), lane(kind="locked"))
-    with pytest.raises(UsageError, match=r"only one step can be asked"):
-        InterventionalSource(2).init(jax.random.key(0), lane())
 
 
 def test_mpe_is_copied_although_its_pickles_are_fresh_environments():

@@ -49,7 +49,7 @@ class HostState(NamedTuple):
 
     episode: Int[Array, ""]
     time: Int[Array, ""]
-    """Steps so far; -1: a branch, which cannot be stepped from."""
+    """Steps so far; below 0: a branch, or a state that is gone."""
     ended: Bool[Array, ""]
     observation: Observation
     local: Float[Array, "N L"]
@@ -121,10 +121,8 @@ class HostEnvironment(Environment[HostState]):
         """End the worker processes; the next episode starts new ones."""
         self.workers.close()
 
-    def no_interventions(self, horizon: int = 1) -> str:
+    def no_interventions(self) -> str:
         """Why copies cannot be stepped from an earlier state; empty if they can."""
-        if horizon > 1:
-            return "only one step can be asked of an environment in worker processes"
         return self._why_no_copies
 
     @cached_property

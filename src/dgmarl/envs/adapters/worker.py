@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -29,6 +29,8 @@ NOTHING, BEGIN, STEP, KEEP = range(4)
 """Kinds of requests: none, a new episode, a step, a step after which the state before it may be
 stepped from again."""
 GOOD, BAD = b"+", b"-"
+UNKNOWN, BRANCH = -1, -2
+"""Times of states that are gone, and of the first of all branches; the others have lower ones."""
 LIMITS = ("max_cycles", "max_steps", "_max_episode_steps", "max_episode_steps", "episode_limit")
 """Attributes under which environments keep the length of an episode."""
 
@@ -202,12 +204,11 @@ class Simulator:
     def thaw(self, frozen: Any) -> "Simulator":
         """A simulator in that state; this one is used up if it can only be set back."""
         state, when = frozen
-        env = self.env
-        if hasattr(env, "set_state"):
-            env.set_state(copy.deepcopy(state))
+        if hasattr(self.env, "set_state"):
+            other = self
+            self.env.set_state(copy.deepcopy(state))
         else:
-            env = copy.deepcopy(state)
-        other = Simulator(env, self.recipe, self.layout)
+            other = Simulator(copy.deepcopy(state), self.recipe, self.layout)
         other.time = when
         return other
 
@@ -483,7 +484,15 @@ class Worker:
         self.idle = [Simulator(make(recipe), recipe)]
         self.layout, self.spare = self.idle[0].layout, None
         self.episodes: dict[int, _Episode] = {}
+        self.branches: dict[int, Any] = {}
         allow_copies()
+
+    def answers(self, requests: list[tuple[int, ...]]) -> Iterator[np.ndarray]:
+        """The numbers that each of a program's requests asks for. Branches live until something
+        else than another step of theirs is asked."""
+        if requests[0][2] > BRANCH:
+            self.branches.clear()
+        return map(self.answer, requests)
 
     def answer(self, request: tuple[int, ...]) -> np.ndarray:
         """The numbers that one request asks for."""
@@ -494,7 +503,10 @@ class Worker:
         if episode and episode.simulator and episode.simulator.time == when:
             return self._step(number, episode, actions, kind == KEEP)
         if episode and when in episode.past:
-            return self._branch(episode, when, actions)
+            episode.asked = True
+            return self._branch(BRANCH - len(self.branches), episode.past[when], actions)
+        if when in self.branches:
+            return self._branch(when, self.branches[when], actions)
         return self._unknown()
 
     def _begin(self, number: int, seed: int) -> np.ndarray:
@@ -521,12 +533,13 @@ class Worker:
                 del self.episodes[number]
         return numbers
 
-    def _branch(self, episode: _Episode, when: int, actions: list[int]) -> np.ndarray:
-        """What other actions would have done; nothing can follow."""
-        episode.asked = True
+    def _branch(self, number: int, kept: Any, actions: list[int]) -> np.ndarray:
+        """What other actions would have done. The number of the branch stands for the time."""
         self.spare = self.spare or self._fresh()
-        numbers = self.spare.thaw(episode.past[when]).step(actions)
-        self.layout.parts(numbers)["time"][()] = -1
+        simulator = kept if isinstance(kept, Simulator) else self.spare.thaw(kept)
+        numbers = simulator.step(actions)
+        self.branches[number] = simulator.freeze() if simulator is self.spare else simulator
+        self.layout.parts(numbers)["time"][()] = number
         return numbers
 
     def _unknown(self) -> np.ndarray:
@@ -534,7 +547,7 @@ class Worker:
         ignore the answer; should anyone else, the reward stops the run."""
         numbers = np.zeros(self.layout.size, np.float32)
         parts = self.layout.parts(numbers)
-        parts["action_mask"][:], parts["reward"][:], parts["time"][()] = 1, np.nan, -1
+        parts["action_mask"][:], parts["reward"][:], parts["time"][()] = 1, np.nan, UNKNOWN
         return numbers
 
     def _fresh(self) -> Simulator:
@@ -565,8 +578,8 @@ def main(connection: Connection) -> None:
         worker = Worker(Recipe(**recipe))
         connection.send_bytes(GOOD)
         while True:
-            for request in connection.recv():
-                connection.send_bytes(GOOD + worker.answer(request).tobytes())
+            for numbers in worker.answers(connection.recv()):
+                connection.send_bytes(GOOD + numbers.tobytes())
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:

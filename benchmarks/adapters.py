@@ -2,16 +2,18 @@
 
     python benchmarks/adapters.py                        # this machine's default device
     python benchmarks/adapters.py --json adapters.json   # also as a file
+    python benchmarks/adapters.py --random results/adapters
 
 A step is a random action for every agent and, where an episode ended, a new one; "alone" is the
 library's own loop with its own automatic reset, for PettingZoo and Gymnasium one environment in one
-process. Training is `ippo-local` with one seed, compile
-time apart. The random policy's return over 512 episodes is what trained ones are held against."""
+process. Training is `ippo-local` with one seed, compile time apart. `--random` instead plays the
+random policy in each environment of published results: what trained ones are held against."""
 
 import argparse
 import json
 import platform
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from rich.table import Table
 
 import dgmarl
 from dgmarl.envs.adapters.worker import make
+from dgmarl.report.results import read_results
 from dgmarl.rollout import act_randomly, evaluate
 
 ENV_IDS = (
@@ -118,10 +121,26 @@ ALONE: dict[str, Callable[[str, int, int], dict[str, float]]] = {
 """The library's own loop."""
 
 
-def random_return(env_id: str) -> float:
-    env = dgmarl.make_env(env_id)
-    play = jax.jit(lambda key: evaluate(env, act_randomly, key, None, EPISODES))
-    return float(play(jax.random.key(0)).returns.mean())
+def random_play(folder: Path) -> list[dict[str, Any]]:
+    """The random policy's mean return with half the width of its 95 % interval, per scenario."""
+    found = {}
+    for result in read_results(folder):
+        config = result.facts["config"]
+        if result.scenario in found:
+            continue
+        env = dgmarl.make_env(result.env, **config["env_options"])
+        play = jax.jit(partial(evaluate, env, act_randomly, hidden_state=None, n_episodes=EPISODES))
+        played = play(key=jax.random.key(0))
+        found[result.scenario] = {
+            "scenario": result.scenario,
+            "env": result.env,
+            "env_options": config["env_options"],
+            "episodes": EPISODES,
+            "return_mean": float(played.returns.mean()),
+            "half_width": 1.96 * float(played.returns.std()) / EPISODES**0.5,
+            "endings": {name: float(value.mean()) for name, value in played.endings.items()},
+        }
+    return list(found.values())
 
 
 def training(env_id: str) -> float:
@@ -138,25 +157,17 @@ def row(env_id: str, batch: int, length: int) -> dict[str, Any]:
         "alone": alone["steps_per_s"],
         "through": ours(env_id, batch, length)["steps_per_s"],
         "training": training(env_id),
-        "random_return": random_return(env_id),
     }
 
 
 def table(measured: list[dict[str, Any]], device: str) -> Table:
     shown = Table(title=f"Environment steps per second on {device}", title_justify="left")
-    columns = (
-        "environment",
-        "environments",
-        "alone",
-        "through dgmarl",
-        "training",
-        "random return",
-    )
+    columns = ("environment", "environments", "alone", "through dgmarl", "training")
     for name in columns:
         shown.add_column(name, justify="left" if name == "environment" else "right")
     for row in measured:
         rates = (f"{row[name]:,.0f}" for name in ("batch", "alone", "through", "training"))
-        shown.add_row(row["env"], *rates, f"{row['random_return']:.3g}")
+        shown.add_row(row["env"], *rates)
     return shown
 
 
@@ -168,11 +179,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50, help="steps per measurement")
     parser.add_argument("--envs", nargs="+", default=list(ENV_IDS), help="environment ids")
     parser.add_argument("--batch", type=int, default=64, help="environments side by side")
+    parser.add_argument("--random", type=Path, help="play randomly where these results are from")
     options = parser.parse_args()
     device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
-    jobs = track(options.envs, "measuring", console=Console(stderr=True))
-    measured = [row(env_id, options.batch, options.steps) for env_id in jobs]
-    Console(width=140).print(table(measured, device))
+    if options.random:
+        measured = random_play(options.random)
+        print(json.dumps(measured, indent=1))
+    else:
+        jobs = track(options.envs, "measuring", console=Console(stderr=True))
+        measured = [row(env_id, options.batch, options.steps) for env_id in jobs]
+        Console(width=140).print(table(measured, device))
     if options.json:
         versions = {"jax": jax.__version__, "python": platform.python_version()}
         found = {"device": device, "versions": versions, "rows": measured}

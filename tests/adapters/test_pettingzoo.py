@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from dgmarl import UsageError, api
+from dgmarl.cli.guard import explain
 from dgmarl.config.resolve import resolve
 from dgmarl.envs.adapters.worker import BEGIN, STEP
 from dgmarl.envs.checker import check_env
 from dgmarl.envs.registry import make_env
-from dgmarl.errors import RunError, WorkerError
+from dgmarl.errors import RunError, WorkerError, quiet_callbacks
 from dgmarl.graphs.interventional import InterventionalSource, intervene_batch
 from dgmarl.rollout import Batch, act_randomly, collect, evaluate, reset_envs
 from dgmarl.runs.checkpoints import indices
@@ -172,6 +173,17 @@ def test_a_fault_names_worker_and_step_and_ends_all_workers(fault, words):
         workers.play(command(BEGIN))
 
 
+def test_every_command_tells_a_fault_in_one_sentence():
+    env = lane(fault="raise", at=1)
+    state, _ = env.reset(jax.random.key(0))
+    with quiet_callbacks(), pytest.raises(Exception, match="server is gone") as stopped:
+        env.step(jax.random.key(0), state, jnp.zeros(3, jnp.int32))
+    code, sentence = explain(stopped.value)
+    assert code == 1
+    assert sentence.startswith("The environment raised ValueError: the server is gone (")
+    assert sentence.endswith("(worker 0, step 1 of an episode): correct it.")
+
+
 def test_a_state_can_be_stepped_from_once():
     workers = lane().workers
     episode, _ = workers.play(command(BEGIN))
@@ -210,7 +222,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("kind", ["", "set"])
+@pytest.mark.parametrize("kind", ["", pytest.param("set", marks=pytest.mark.slow)])
 def test_copies_answer_what_other_actions_would_have_done(kind):
     """Only the guard's push reaches another agent: at once, or after a step if it is delayed. Its
     random distance is the same in all copies, so that the clock and the runner reach nobody."""

@@ -325,6 +325,8 @@ def make_host(
     observation, or the name of a function(env, agent) of the environment's module; for graphs.
     workers: processes; 0: one per core. timeout: seconds that one step may take. options: for the
     environment's constructor."""
+    if os.name == "nt":
+        raise UsageError(f"{door}:{name} needs worker processes as Linux and macOS have them.")
     module = host_module(door, name)
     for package in {"gymnasium", door, module.partition(".")[0]} & PACKAGES:
         library(package)

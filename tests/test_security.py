@@ -46,7 +46,8 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def marker(tmp_path) -> Path:
     path = tmp_path / "executed"
-    for place in (tmp_path / "evil.py", tmp_path / "work" / "evil_module.py"):
+    names = ("evil.py", "work/evil_module.py", "work/evil-module.py")
+    for place in (tmp_path / name for name in names):
         place.write_text(EVIL.format(marker=str(path)))
     return path
 
@@ -106,6 +107,11 @@ HOSTILE = {
     "a graph source": "env: star-spread/3\ngraph: {home}/evil.py:Evil\n",
     "a graph source like an environment": "env: star-spread/3\ngraph: lbf/../../evil.py:Evil\n",
     "an environment like a graph": "env: fixed:Evil\n",
+    "a module for PettingZoo": "env: pettingzoo:evil_module\n",
+    "a file for PettingZoo": "env: pettingzoo:{home}/evil.py\n",
+    "a module that no statement imports": "env: pettingzoo:evil-module\n",
+    "a module for Gymnasium": "env: gymnasium:evil_module:CartPole-v1\n",
+    "an environment of Gymnasium": "env: gymnasium:CartPole-v1\n",
 }
 PLAYED = {
     "evaluate": ["evaluate", "{folder}"],

@@ -79,8 +79,20 @@ def shares(n_processes: int) -> list[dict[str, str]]:
     return [{**cores, "CUDA_VISIBLE_DEVICES": gpus[k % len(gpus)]} for k in range(n_processes)]
 
 
+_only_one = False
+
+
+def use_one_device() -> None:
+    """Leave all seeds on one device from now on: programs that call Python back from several CPU
+    devices can wait for each other for ever."""
+    global _only_one
+    _only_one = True
+
+
 def devices_for(n_seeds: int) -> int:
-    """The largest number of local devices that divides `n_seeds`."""
+    """The largest number of local devices that divides `n_seeds`, or 1 after `use_one_device`."""
+    if _only_one:
+        return 1
     return max(n for n in range(1, jax.local_device_count() + 1) if n_seeds % n == 0)
 
 

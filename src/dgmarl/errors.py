@@ -17,15 +17,22 @@ class RunError(RuntimeError):
     code 1."""
 
 
+class WorkerError(RuntimeError):
+    """What an environment in a worker process did wrong, as the end of `The environment ...`."""
+
+
 def raised_by_callback(error: BaseException) -> str:
-    """What Python code that JAX called back raised, and where; empty for any other error. JAX
-    passes the traceback on as text."""
+    """What Python code that JAX called back raised and where, `raised ...`, or what an environment
+    in a worker process did; empty for any other error. JAX passes the traceback on as text."""
     text = str(error)
     if "callback" not in text or "Traceback" not in text:
         return ""
+    fault = text.rpartition(f"{WorkerError.__name__}: ")
+    if fault[1]:
+        return fault[2].partition("\n")[0]
     place, _, reason = text.rpartition('File "')[2].partition("\n")
     place = place.replace('", line', " line").partition(", in ")[0]
-    return f"{' '.join(reason.split())[:200]} ({place})"
+    return f"raised {' '.join(reason.split())[:200]} ({place})"
 
 
 @contextmanager

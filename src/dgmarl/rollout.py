@@ -132,7 +132,9 @@ class _Collector(NamedTuple):
             act_key, before.observation, before.hidden_state, before.is_first
         )
         keys = jax.random.split(step_key, running.shape[0])
-        state, next_observation, outcome = jax.vmap(self.env.step)(keys, before.state, action)
+        asked_again = self.needs >= {"states", "keys"}
+        step = self.env.step_kept if asked_again else self.env.step
+        state, next_observation, outcome = jax.vmap(step)(keys, before.state, action)
         local = None
         if "local" in self.needs:
             local_state = jax.vmap(self.env.local_state)
@@ -412,6 +414,9 @@ def reset_where(
     of the resets that happen. By default a chunk covers the steady state, in which B / horizon
     environments end per step, twice over."""
     n_envs = done.shape[0]
+    if env.on_host:
+        keys = jax.random.split(key, n_envs)
+        return jax.vmap(env.begin_where)(keys, done, state, observation)
     chunk = min(n_envs, chunk or max(8, 2 * n_envs // env.spec.horizon))
 
     def some_wait(carry: tuple[Array, Bool[Array, "B"], Any]) -> Bool[Array, ""]:

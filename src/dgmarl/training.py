@@ -383,7 +383,7 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
             advanced = jax.block_until_ready(advance(carried, n_iterations))
         except jax.errors.JaxRuntimeError as error:
             if raised := raised_by_callback(error):
-                raise recorders[0].failure(f"raised {raised}") from None
+                raise recorders[0].failure(raised) from None
             raise lost_process(error) or error from None
         carried, advanced = advanced.state, whole(advanced)
         with all_together():

@@ -32,6 +32,16 @@ GRAPH_KINDS = {
 """Registered graph sources, for which nothing is imported, and what follows their names; here those
 of the package, `register_source` adds others."""
 
+LIBRARIES = ("jaxmarl", "jumanji")
+"""`library:name` with one of these is a name in the library's own table: nothing it could choose is
+imported."""
+
+
+HOST_DOORS = ("pettingzoo", "gymnasium")
+"""What stands before the colon of an environment whose module is imported."""
+GYMNASIUM_MODULES = {"Foraging": "lbforaging", "rware": "rware"}
+"""Beginnings of Gymnasium ids, and the module that registers them."""
+
 
 class CodeFiles(NamedTuple):
     """The files that loading `module:name` or `file.py:name` executes first."""
@@ -43,15 +53,28 @@ class CodeFiles(NamedTuple):
 
 
 def is_code(name: str) -> bool:
-    """Whether a name is written `module:name` or `file.py:name`: nothing else is ever imported."""
+    """Whether a name is written `module:name`, `file.py:name`, `pettingzoo:...` or `gymnasium:...`:
+    nothing else is ever imported."""
     place, colon, _ = name.rpartition(":")
     is_module = all(part.isidentifier() for part in place.split("."))
-    return bool(colon) and (is_module or place.endswith(".py"))
+    is_code = is_module or place.endswith(".py") or name.partition(":")[0] in HOST_DOORS
+    return bool(colon) and is_code
+
+
+def host_module(door: str, name: str) -> str:
+    """The module or file that `pettingzoo:name` or `gymnasium:name` imports; empty if the library
+    alone."""
+    if door == "pettingzoo":
+        return name
+    module, colon, _ = name.rpartition(":")
+    known = (each for start, each in GYMNASIUM_MODULES.items() if name.startswith(start))
+    return module if colon else next(known, "")
 
 
 def code_names(env: str = "", graph: str = "") -> list[str]:
     """Those of the two names that stand for Python code, rather than for something of the package
     or a data file."""
+    env = "" if env.partition(":")[0] in LIBRARIES else env
     graph = "" if graph.partition(":")[0] in GRAPH_KINDS else graph
     return [name for name in (env, graph) if is_code(name)]
 
@@ -103,7 +126,10 @@ def require_trust(
 
 def code_files(name: str) -> CodeFiles:
     """What loading a name would execute, found without importing anything."""
+    door, _, rest = name.partition(":")
     place = name.rpartition(":")[0]
+    if door in HOST_DOORS:
+        place = host_module(door, rest) or door
     if place.endswith(".py"):
         path = Path(place).resolve()
         return CodeFiles((path,) if path.is_file() else (), str(path))

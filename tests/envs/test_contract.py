@@ -235,3 +235,15 @@ def test_rewards_to_dead_agents_are_a_note():
         (finding.kind, "dead agents receive rewards" in finding.sentence)
         for finding in check_env(PaidDead())
     }
+
+
+class OneReward(Counter):
+    def step(self, key, state, action):
+        state, observation, outcome = super().step(key, state, action)
+        return state, observation, outcome._replace(reward=jnp.full(2, outcome.reward.mean()))
+
+
+@pytest.mark.parametrize(("env", "said"), [(OneReward, True), (Counter, False)])
+def test_a_team_reward_is_a_note(env, said):
+    notes = [finding.sentence for finding in check_env(env()) if finding.kind == "note"]
+    assert any("graph credit equals team credit" in note for note in notes) == said

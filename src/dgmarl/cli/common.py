@@ -97,8 +97,9 @@ def counted(n: int, noun: str) -> str:
 
 
 def file_name(env_id: str) -> str:
-    """`star-spread_5` for star-spread/5, `Relay` for path/to/relay.py:Relay."""
-    return env_id.rpartition(":")[2] if ":" in env_id else env_id.replace("/", "_")
+    """`star-spread_5` for star-spread/5, `Relay` for path/to/relay.py:Relay, `lane.py` for
+    pettingzoo:path/to/lane.py."""
+    return Path(env_id.rpartition(":")[2]).name if ":" in env_id else env_id.replace("/", "_")
 
 
 def refuse_broken(env, name: str) -> None:

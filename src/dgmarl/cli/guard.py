@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from dgmarl.errors import RunError, UsageError, out_of_memory
+from dgmarl.errors import RunError, UsageError, out_of_memory, raised_by_callback
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -125,6 +125,8 @@ def explain(error: Exception) -> tuple[int, str]:
             "The memory of this machine is exhausted: use fewer seeds, environments (n_envs) or "
             "episodes, smaller networks, or a machine with more."
         )
+    if raised := raised_by_callback(error):
+        return EXIT_FAILED, f"The environment {raised}: correct it."
     if isinstance(error, OSError) and error.filename is not None:
         name = str(error.filename)
         name = name if len(name) < 200 else f"{name[:60]}..."

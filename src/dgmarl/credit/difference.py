@@ -54,10 +54,10 @@ class DifferenceRule:
         self.env, self.local = env, _Differences(config, env, varying)
         self.learned = config.credit.reward_model == "learned"
         self.needs = frozenset({"probs"} | (set() if self.learned else {"states", "keys"}))
-        if not self.learned and not env.can_intervene:
+        if not self.learned and (reason := env.no_interventions()):
             raise UsageError(
-                f"{env.spec.name} cannot be asked what another action would have earned: set "
-                "credit.reward_model to learned."
+                f"{env.spec.name} cannot be asked what another action would have earned ({reason}):"
+                " set credit.reward_model to learned."
             )
         spec, learner = env.spec, config.learner
         self.model = RewardModel(learner.hidden, spec.n_agents, spec.n_actions)

@@ -102,8 +102,8 @@ def _check_reward_graph(kind: RewardGraphKind, env: Environment) -> None:
             f"credit.reward_graph is oracle, but {env.spec.name} offers no oracle_reward_graph: "
             "define it, or set credit.reward_graph to measured."
         )
-    if kind == "measured" and not env.can_intervene:
+    if kind == "measured" and (reason := env.no_interventions()):
         raise UsageError(
             f"credit.reward_graph is measured, but {env.spec.name} cannot be asked what another "
-            "action would have earned: set credit.reward_graph to none."
+            f"action would have earned ({reason}): set credit.reward_graph to none."
         )

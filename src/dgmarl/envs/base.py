@@ -74,6 +74,9 @@ class Environment(ABC, Generic[State]):
     can_intervene: bool = True
     """Whether `step` may be called again from an earlier state, as interventional graphs and
     difference rewards do; False for a wrapper of a simulator that cannot be set back."""
+    on_host: bool = False
+    """Whether episodes are played outside the compiled program. A state can then be stepped from
+    only once, or again after `step_kept`, and new episodes begin with `begin_where`."""
 
     @abstractmethod
     def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:
@@ -84,6 +87,22 @@ class Environment(ABC, Generic[State]):
         self, key: PRNGKeyArray, state: State, action: Int[Array, "N"]
     ) -> tuple[State, Observation, Outcome]:
         """One joint step. Never resets."""
+
+    def step_kept(
+        self, key: PRNGKeyArray, state: State, action: Int[Array, "N"]
+    ) -> tuple[State, Observation, Outcome]:
+        """`step`, after which `state` may be stepped from again."""
+        return self.step(key, state, action)
+
+    def begin_where(
+        self, key: PRNGKeyArray, done: Bool[Array, ""], state: State, observation: Observation
+    ) -> tuple[State, Observation]:
+        """A new episode if this one is done, else what was given; only called if `on_host`."""
+        raise NotOfferedError(self, "begin_where")
+
+    def no_interventions(self) -> str:
+        """Why `step` cannot be called again from an earlier state; empty if it can."""
+        return "" if self.can_intervene else "its simulator cannot be set back"
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
         """Optional. Entry [j, i]: whether j's action in this state can influence i's next local
@@ -103,6 +122,10 @@ class Environment(ABC, Generic[State]):
         """Optional. Render the state as SVG, with an arrow from source to target per edge of
         `graph`."""
         raise NotOfferedError(self, "draw")
+
+    def close(self) -> None:
+        """Give back what lives outside this object, such as processes; episodes that run are lost,
+        new ones can begin."""
 
     def offers(self, method: str) -> bool:
         """Whether this environment implements the optional `method`."""

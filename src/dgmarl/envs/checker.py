@@ -34,12 +34,14 @@ def check_env(env: Environment, seed: int = 0) -> list[Finding]:
             with quiet_callbacks():
                 findings += stage(env, key)
         except Exception as error:
-            raised = raised_by_callback(error) or f"{type(error).__name__}: {error}"
+            raised = raised_by_callback(error) or f"raised {type(error).__name__}: {error}"
             sentence = " ".join(raised.split())[:300]
-            findings.append(_violation(f"reset, step or an optional method raised {sentence}."))
+            findings.append(_violation(f"reset, step or an optional method {sentence}."))
         # Later stages would fail on what this stage found broken.
         if any(finding.kind == "violation" for finding in findings):
             break
+    if env.on_host:
+        env.close()
     return findings
 
 
@@ -185,6 +187,9 @@ def _check_same_state(before: Any, after: Any) -> Iterator[Finding]:
 def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
     """Repeat reset and step with the same key outside jit: attributes changed by `step` and NumPy's
     random numbers show as differences."""
+    if env.on_host:
+        yield from _check_seeds(env, key)
+        return
     attributes = _fingerprint(env)
     first, second = env.reset(key), env.reset(key)
     if not _equal(first, second):
@@ -221,6 +226,21 @@ def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
         )
 
 
+def _check_seeds(env: Environment, key: jax.Array) -> Iterator[Finding]:
+    """Two episodes with the same key and actions, in which only the place of the simulator may
+    differ."""
+
+    def first_steps() -> Any:
+        state, observation = env.reset(key)
+        _, after, outcome = env.step(key, state, random_actions(key, observation))
+        return observation, after, outcome
+
+    if not _equal(first_steps(), first_steps()):
+        yield Finding(
+            "note", "two episodes with the same seed differ: a run cannot be repeated exactly."
+        )
+
+
 def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
     n = env.spec.n_agents
     state, _ = env.reset(key)
@@ -242,14 +262,15 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
                 "oracle_graph lacks self-loops, but every agent influences itself: set the "
                 "diagonal to true."
             )
+    reason = env.no_interventions()
     if not env.offers("oracle_graph"):
-        yield Finding(
-            "note",
-            (
-                "oracle_graph is not offered: `--graph oracle` cannot be used, `--graph "
-                "interventional` can."
-            ),
+        other = (
+            f"nor `--graph interventional` ({reason})"
+            if reason
+            else ("`--graph interventional` can")
         )
+        oracle = "oracle_graph is not offered: `--graph oracle` cannot be used"
+        yield Finding("note", f"{oracle}, {other}.")
     if env.offers("local_state"):
         local = np.asarray(jax.jit(env.local_state)(state))
         if local.ndim != 2 or local.shape[0] != n:
@@ -259,7 +280,8 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
     else:
         yield Finding(
             "note",
-            "local_state is not offered: interventional graphs will compare observations instead.",
+            "local_state is not offered: interventional graphs will compare observations instead, "
+            "which usually show others too and give too many edges.",
         )
     if env.offers("draw"):
         try:
@@ -341,6 +363,13 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
         yield Finding(
             "note",
             "dead agents receive rewards: fine if the team's reward is shared, else check `alive`.",
+        )
+    rewards = outcomes.reward[running]
+    if rewards.shape[-1] > 1 and rewards.any() and (rewards == rewards[:, :1]).all():
+        yield Finding(
+            "note",
+            "all agents always received the same reward: with a team reward nobody's share can be "
+            "left out, so graph credit equals team credit up to scale.",
         )
 
 

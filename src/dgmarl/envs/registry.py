@@ -1,5 +1,5 @@
 """Environments by id: `lbf/10x10-3p-3f`, `star-spread/10`, `smaclite/MMM`, `matrix/climbing`,
-`file.py:Class`."""
+`file.py:Class`, `jaxmarl:2s3z`."""
 
 import importlib
 import importlib.util
@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -14,6 +15,7 @@ from typing import Any
 
 from dgmarl.config.yaml import override
 from dgmarl.device import keep_loops_on_gpu
+from dgmarl.envs.adapters import DOORS, maker
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError, did_you_mean
 from dgmarl.trust import is_code, require_trust
@@ -44,9 +46,13 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
         return FAMILIES[family].make(rest, options)
     if ":" in env_id:
         require_trust("The caller", env=env_id, trust=trust)
+        door, _, name = env_id.partition(":")
+        if door in DOORS:
+            return _made(env_id, name, partial(maker(door), name), options)
         return _custom(env_id, options)
     names = [example for entry in FAMILIES.values() for example in entry.examples]
-    ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class or file.py:Class"
+    ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class, file.py:Class or"
+    ways += " " + ", ".join(f"{name}:..." for name in DOORS)
     hint = did_you_mean(env_id, names)
     raise UsageError(
         f"{env_id!r} is not a known environment (`dgmarl envs` lists them): {ways}{hint}"
@@ -57,7 +63,8 @@ def name_of(env: Environment) -> str:
     """The id under which `make_env` finds an environment's class, with other options perhaps; its
     bare name if it is found nowhere."""
     cls = type(env)
-    if cls.__module__.startswith("dgmarl.") and env.spec.name.partition("/")[0] in FAMILIES:
+    family, door = env.spec.name.partition("/")[0], env.spec.name.partition(":")[0]
+    if cls.__module__.startswith("dgmarl.") and (family in FAMILIES or door in DOORS):
         return env.spec.name
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if file is None or cls.__qualname__ != cls.__name__:
@@ -118,12 +125,19 @@ def _custom(env_id: str, options: dict[str, Any]) -> Environment:
         raise UsageError(
             f"{env_id!r} is not an environment: name a subclass of dgmarl.Environment."
         )
+    return _made(env_id, found.__name__, found, options)
+
+
+def _made(
+    env_id: str, name: str, make: Callable[..., Environment], options: dict[str, Any]
+) -> Environment:
+    """What `make` gives for the options; anything it raises becomes one sentence."""
     try:
-        return found(**options)
+        return make(**options)
     except UsageError:
         raise
     except Exception as error:
-        call = f"{env_id.rpartition(':')[2]}({_written(options)})"
+        call = f"{name}({_written(options)})"
         raise UsageError(
             f"{env_id!r} could not be made: {call} raised {_sentence(error)}."
         ) from error

@@ -15,22 +15,25 @@ EVERY, BUDGET = 5, 10_000
 
 def references(env: Environment) -> frozenset[str]:
     """The extras a rollout must record for `compare`."""
-    return frozenset({"states", "keys"} | ({"oracle"} if env.offers("oracle_graph") else set()))
+    simulated = set() if env.no_interventions() else {"states", "keys"}
+    return frozenset(simulated | ({"oracle"} if env.offers("oracle_graph") else set()))
 
 
 def compare(
     env: Environment, graph: Bool[Array, "T B N N"], batch: Batch
 ) -> dict[str, Float[Array, ""]]:
-    """Precision, recall and F1 of the edges of `graph` against the oracle, if recorded, and against
-    the interventional graph."""
+    """Precision, recall and F1 of the edges of `graph` against the oracle and the interventional
+    graph, where `references` could be recorded."""
     truths = {}
     if "oracle" in batch.extras:
         truths["oracle"] = (graph, batch.extras["oracle"], batch.valid)
-    every = max(EVERY, -(-(batch.reward.size * env.spec.n_actions) // BUDGET))
-    some = jax.tree.map(
-        lambda leaf: leaf[::every], batch._replace(hidden_state=None, last_observation=None)
-    )
-    truths["interventional"] = (graph[::every], intervene_batch(env, some).action_graph, some.valid)
+    if "keys" in batch.extras:
+        every = max(EVERY, -(-(batch.reward.size * env.spec.n_actions) // BUDGET))
+        some = jax.tree.map(
+            lambda leaf: leaf[::every], batch._replace(hidden_state=None, last_observation=None)
+        )
+        found = intervene_batch(env, some).action_graph
+        truths["interventional"] = (graph[::every], found, some.valid)
     return {
         f"graph_{measure}_{name}": value
         for name, (predicted, truth, valid) in truths.items()

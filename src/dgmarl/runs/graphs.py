@@ -26,7 +26,9 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
     own = own_graph(run)
 
     def infer(batch: Batch) -> dict[str, Array]:
-        graphs = {"interventional": intervene_batch(run.env, batch).action_graph}
+        graphs = {}
+        if "keys" in batch.extras:
+            graphs["interventional"] = intervene_batch(run.env, batch).action_graph
         if "oracle" in batch.extras:
             graphs["oracle"] = batch.extras["oracle"]
         if own is not None and isinstance(source, LearnedSource):

@@ -31,6 +31,7 @@ from dgmarl.runs.checkpoints import indices, load_latest, path_of
 from dgmarl.runs.folder import RunFolder, host_facts
 from dgmarl.runs.reading import metrics_of, read_timing, stacked
 from dgmarl.training import Advanced
+from dgmarl.trust import HOST_DOORS
 
 
 class Recorder:
@@ -55,6 +56,7 @@ class Recorder:
         self.metrics: list[dict[str, np.ndarray]] = []
         self.timing: dict[str, Any] = {"compile_s": 0.0, "train_s": 0.0}
         self.interrupted = False
+        self._on_host = config.env.partition(":")[0] in HOST_DOORS
         self._n_saved = 0
         self._warned = False
         self._context = ExitStack()
@@ -108,7 +110,15 @@ class Recorder:
 
     def _restore(self, folder: RunFolder, state: Any) -> Any:
         """Continue from the folder's newest whole checkpoint."""
+        fresh = state
         self._n_saved, state = load_latest(folder.checkpoints, state, folder.run_id)
+        if self._on_host and state.rollout_state is not None:
+            state = state._replace(rollout_state=fresh.rollout_state)
+            warnings.warn(
+                f"The environments of {self.config.env} begin new episodes, because a worker "
+                "process cannot be saved: the run will not be identical to one without a stop.",
+                stacklevel=2,
+            )
         if self.config.steps > folder.config().steps:
             write_yaml(folder.path / "config.yaml", self.config)
         history = folder.restore(self._n_saved, self.config)
@@ -167,7 +177,8 @@ class Recorder:
                 )
             )
             kept_for_good = self.keep_every and len(self.steps) % self.keep_every == 0
-            if kept_for_good or now - self._saved > self.checkpoint_seconds:
+            # A worker process may fail at any time, and is slower than writing.
+            if kept_for_good or self._on_host or now - self._saved > self.checkpoint_seconds:
                 self.save(state)
         self._warn_of_graph(values, step)
         for callback in self.callbacks:

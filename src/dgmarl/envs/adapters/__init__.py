@@ -1,0 +1,51 @@
+"""Environments of other libraries, written `library:name`: `jaxmarl:MPE_simple_spread_v3`,
+`jumanji:LevelBasedForaging-v0`, `pettingzoo:mpe2.simple_spread_v3`,
+`gymnasium:Foraging-8x8-2p-1f-v3`.
+
+`DOORS` names the module of each library, which is imported when one of its environments is made and
+has `make(name, **options)`."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from types import ModuleType
+from typing import Any
+
+from dgmarl.envs.base import Environment
+from dgmarl.errors import UsageError
+
+DOORS = {
+    "jaxmarl": "dgmarl.envs.adapters.jaxmarl",
+    "jumanji": "dgmarl.envs.adapters.jumanji",
+    "pettingzoo": "dgmarl.envs.adapters.pettingzoo",
+    "gymnasium": "dgmarl.envs.adapters.gymnasium",
+}
+"""What stands before the colon, and the module that makes the environment."""
+INSTALL = "pip install 'dgmarl[adapters]'"
+
+
+def maker(door: str) -> Callable[..., Environment]:
+    """The function `make(name, **options)` of a library's door."""
+    return library(DOORS[door]).make
+
+
+def library(module: str) -> ModuleType:
+    """Import a module that needs an optional package, or say how to install it."""
+    try:
+        with redirect_stdout(sys.stdout):  # importing JaxMARL replaces it, whoever had set it
+            return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or module).partition(".")[0]
+        raise UsageError(f"{missing} is not installed: `{INSTALL}` brings it.") from error
+
+
+def to_pettingzoo(env: Environment) -> Any:
+    """An environment as a `pettingzoo.ParallelEnv`."""
+    return library("dgmarl.envs.adapters.as_pettingzoo").AsParallelEnv(env)
+
+
+def to_jaxmarl(env: Environment) -> Any:
+    """An environment as a `jaxmarl.environments.MultiAgentEnv`, for JaxMARL's wrappers and training
+    scripts."""
+    return library("dgmarl.envs.adapters.as_jaxmarl").AsMultiAgentEnv(env)

@@ -1,0 +1,337 @@
+"""Environments that are Python objects on the host: PettingZoo's and Gymnasium's.
+
+The loop, the learners and the credit rules are those of every other environment, because a host
+environment has the same interface: `step` is a callback out of the compiled program. A second loop
+on the host would have to repeat collecting, evaluating and recording. The callback gets all
+environments and seeds at once, whatever `vmap` surrounds it, and divides them among worker
+processes.
+
+JAX sees a small record, `HostState`: which episode, at what time, and what was observed. Callbacks
+with side effects are not allowed under `vmap` of a loop, so this one is declared pure, and the
+order is kept by data: a step needs the time that the step before it returned. A state can be
+stepped from once; `step_kept` lets the worker keep a copy that can be stepped from again."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from dgmarl.device import count_cores, use_one_device
+from dgmarl.envs.adapters import library, worker
+from dgmarl.envs.adapters.worker import BEGIN, GOOD, KEEP, NOTHING, STEP, Layout, Recipe
+from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
+from dgmarl.errors import UsageError, WorkerError
+from dgmarl.trust import host_module
+
+STARTING = 60.0
+"""Seconds that a worker may take to start and make its first environment, if `timeout` is less."""
+PACKAGES = {"gymnasium", "pettingzoo", "mpe2"}
+"""What the extra `adapters` installs for this module."""
+KIND, EPISODE, TIME, SEED, ACTIONS = range(5)
+"""Columns of a command."""
+
+
+class HostState(NamedTuple):
+    """What a compiled program knows of an episode in a worker."""
+
+    episode: Int[Array, ""]
+    time: Int[Array, ""]
+    """Steps so far; below 0: a branch, or a state that is gone."""
+    ended: Bool[Array, ""]
+    observation: Observation
+    local: Float[Array, "N L"]
+
+
+class HostEnvironment(Environment[HostState]):
+    """A PettingZoo `ParallelEnv`, or what looks like one, in worker processes."""
+
+    on_host = True
+    loops_inside = True
+
+    def __init__(self, recipe: Recipe, workers: int = 0, timeout: float = 60.0):
+        """workers: processes; 0: one per core. timeout: seconds that one step may take."""
+        try:
+            self.layout = worker.probe(recipe)
+        except worker.UnfitError as error:
+            raise UsageError(str(error)) from None
+        layout, self.recipe = self.layout, recipe
+        n, obs_size = layout.shapes["agents_view"]
+        self.spec = EnvSpec(
+            f"{recipe.door}:{recipe.name}",
+            n_agents=n,
+            n_actions=max(layout.n_actions),
+            obs_size=obs_size,
+            state_size=layout.state_size or n * obs_size,
+            horizon=layout.horizon,
+            state_is_obs=not layout.state_size,
+        )
+        self.workers = Workers(recipe, layout, workers or count_cores(), timeout)
+        self._call = _batched(self.workers)
+        use_one_device()
+
+    def reset(self, key: PRNGKeyArray) -> tuple[HostState, Observation]:
+        """A new episode, seeded by the key."""
+        return self._begin(key, jnp.int32(BEGIN), jnp.int32(-1))
+
+    def begin_where(
+        self, key: PRNGKeyArray, done: Bool[Array, ""], state: HostState, observation: Observation
+    ) -> tuple[HostState, Observation]:
+        """A new episode in the same worker if this one is done."""
+        kind = jnp.where(done, BEGIN, NOTHING)
+        fresh = self._begin(key, kind, state.episode)
+        old = (state, observation)
+        return jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, old)
+
+    def step(
+        self, key: PRNGKeyArray, state: HostState, action: Int[Array, "N"]
+    ) -> tuple[HostState, Observation, Outcome]:
+        """One step; an episode that has ended stays as it is. The key is not used: an environment
+        draws its own random numbers, from the seed of its episode."""
+        return self._step(STEP, state, action)
+
+    def step_kept(
+        self, key: PRNGKeyArray, state: HostState, action: Int[Array, "N"]
+    ) -> tuple[HostState, Observation, Outcome]:
+        """`step`; the worker keeps a copy of the environment as it was before."""
+        return self._step(KEEP, state, action)
+
+    def local_state(self, state: HostState) -> Float[Array, "N L"]:
+        """What the option `local_state` chooses."""
+        return state.local
+
+    def offers(self, method: str) -> bool:
+        """Local states are offered if the option says what they are."""
+        offered = super().offers(method)
+        return offered and (method != "local_state" or self.layout.local_size > 0)
+
+    def close(self) -> None:
+        """End the worker processes; the next episode starts new ones."""
+        self.workers.close()
+
+    def no_interventions(self) -> str:
+        """Why copies cannot be stepped from an earlier state; empty if they can."""
+        return self._why_no_copies
+
+    @cached_property
+    def _why_no_copies(self) -> str:
+        return worker.why_no_copies(self.recipe)
+
+    def _begin(
+        self, key: PRNGKeyArray, kind: Int[Array, ""], episode: Int[Array, ""]
+    ) -> tuple[HostState, Observation]:
+        seed = (jax.random.bits(key) >> 1).astype(jnp.int32)
+        nothing = jnp.zeros(self.spec.n_agents, jnp.int32)
+        state, observation, _ = self._ask(kind, episode, jnp.int32(0), seed, nothing)
+        return state, observation
+
+    def _step(
+        self, kind: int, state: HostState, action: Int[Array, "N"]
+    ) -> tuple[HostState, Observation, Outcome]:
+        wanted = jnp.where(state.ended, NOTHING, kind)
+        action = jnp.asarray(action, jnp.int32)
+        new, _, outcome = self._ask(wanted, state.episode, state.time, jnp.int32(0), action)
+        after = jax.tree.map(lambda new, old: jnp.where(state.ended, old, new), new, state)
+        return after, after.observation, outcome
+
+    def _ask(
+        self,
+        kind: Int[Array, ""],
+        episode: Int[Array, ""],
+        time: Int[Array, ""],
+        seed: Int[Array, ""],
+        action: Int[Array, "N"],
+    ) -> tuple[HostState, Observation, Outcome]:
+        command = jnp.concatenate([jnp.stack([kind, episode, time, seed]), action])
+        episode, numbers = self._call(command)
+        part = self.layout.parts(numbers)
+        views, state = part["agents_view"], part["global_state"]
+        observation = Observation(
+            views,
+            state if self.layout.state_size else views.reshape(-1),
+            part["action_mask"] > 0,
+            part["alive"] > 0,
+        )
+        terminated, truncated = part["terminated"] > 0, part["truncated"] > 0
+        outcome = Outcome(part["reward"], terminated, truncated, {})
+        time = part["time"].astype(jnp.int32)
+        ended = terminated | truncated
+        return HostState(episode, time, ended, observation, part["local"]), observation, outcome
+
+
+class Workers:
+    """Processes that play episodes; started when they are first needed, ended with this object, by
+    a fault or by the end of this process."""
+
+    def __init__(self, recipe: Recipe, layout: Layout, count: int, timeout: float):
+        self.layout, self.count, self.timeout = layout, count, timeout
+        self._recipe = recipe
+        self._running: dict[int, _Process] = {}
+        self._next = list(range(count))
+        self._fault = ""
+        self._lock = threading.Lock()
+        weakref.finalize(self, _end, self._running)
+
+    def play(
+        self, commands: Int[np.ndarray, "*B C"]
+    ) -> tuple[Int[np.ndarray, "*B"], Float[np.ndarray, "*B K"]]:
+        """Carry out all commands; the episode and the numbers of each."""
+        with self._lock:
+            if self._fault:
+                raise WorkerError(self._fault)
+            try:
+                return self._play(np.array(commands))
+            except WorkerError as error:
+                self._fault = str(error)
+                _end(self._running)
+                raise
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._lock:
+            _end(self._running)
+
+    def _play(self, commands: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = commands.reshape(-1, commands.shape[-1])
+        waiting = self._assign(rows)
+        self._start([process for process in waiting if process not in self._running])
+        for process, asked in waiting.items():
+            with suppress(OSError):  # it has died, and `_receive` says so
+                self._running[process].connection.send(rows[asked].tolist())
+        numbers = np.zeros((len(rows), self.layout.size), np.float32)
+        while waiting:
+            connections = {self._running[process].connection: process for process in waiting}
+            ready: list[Any] = wait(list(connections), self.timeout)
+            for connection in ready or list(connections)[:1]:
+                process = connections[connection]
+                row = waiting[process].popleft()
+                began = rows[row, KIND] == BEGIN
+                where = "reset" if began else f"step {rows[row, TIME] + 1} of an episode"
+                numbers[row] = np.frombuffer(self._receive(process, where), np.float32)
+                if not waiting[process]:
+                    del waiting[process]
+        shape = commands.shape[:-1]
+        return rows[:, EPISODE].reshape(shape), numbers.reshape(*shape, -1)
+
+    def _assign(self, rows: np.ndarray) -> dict[int, deque[int]]:
+        """The rows of each worker; new episodes get their numbers, which tell their worker."""
+        waiting: dict[int, deque[int]] = {}
+        for row in np.flatnonzero(rows[:, KIND] != NOTHING).tolist():
+            episode = int(rows[row, EPISODE])
+            process = (episode if episode >= 0 else row) % self.count
+            if rows[row, KIND] == BEGIN:
+                rows[row, EPISODE] = self._next[process]
+                self._next[process] += self.count
+            waiting.setdefault(process, deque()).append(row)
+        return waiting
+
+    def _start(self, processes: Sequence[int]) -> None:
+        """Start these workers, and wait until they have made an environment."""
+        for process in processes:
+            self._running[process] = _launch()
+            self._running[process].connection.send((sys.path, vars(self._recipe)))
+        for process in processes:
+            self._receive(process, "start", max(self.timeout, STARTING))
+
+    def _receive(self, process: int, where: str, limit: float = 0.0) -> bytes:
+        """A worker's next answer, which must have come after `limit` seconds."""
+        connection, started = self._running[process]
+        if not connection.poll(limit):
+            said = f"did not answer within {limit or self.timeout:g} s"
+        else:
+            try:
+                answer = connection.recv_bytes()
+                if answer[:1] == GOOD:
+                    return answer[1:]
+                said = answer[1:].decode()
+            except (EOFError, OSError):
+                said = f"ended its process (exit code {started.wait()})"
+        raise WorkerError(f"{said} (worker {process}, {where})")
+
+
+class _Process(NamedTuple):
+    connection: Connection
+    started: subprocess.Popen
+
+
+def _launch() -> _Process:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        quiet = {"JAX_PLATFORMS": "cpu", "SDL_VIDEODRIVER": "dummy", "OMP_NUM_THREADS": "1"}
+        started = subprocess.Popen(
+            [sys.executable, "-P", "-W", "ignore", worker.__file__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **quiet},
+            start_new_session=True,  # Ctrl-C is for the parent
+        )
+        return _Process(Connection(ours.detach()), started)
+
+
+def _end(running: dict[int, _Process]) -> None:
+    """End all workers, also those that hang."""
+    for connection, started in running.values():
+        connection.close()
+        started.kill()
+    for _, started in running.values():
+        started.wait()
+    running.clear()
+
+
+def _batched(workers: Workers) -> Any:
+    """`Workers.play` as a JAX function of one command: however it is batched, one callback carries
+    out all commands."""
+
+    @jax.custom_batching.custom_vmap
+    def call(commands: Int[Array, "*B C"]) -> tuple[Int[Array, "*B"], Float[Array, "*B K"]]:
+        shape = commands.shape[:-1]
+        results = (
+            jax.ShapeDtypeStruct(shape, jnp.int32),
+            jax.ShapeDtypeStruct((*shape, workers.layout.size), jnp.float32),
+        )
+        return jax.pure_callback(workers.play, results, commands)
+
+    @call.def_vmap
+    def _(axis_size: int, in_batched: list[bool], commands: Array) -> tuple[Any, tuple[bool, bool]]:
+        return call(commands), (True, True)
+
+    return call
+
+
+def make_host(
+    door: str,
+    name: str,
+    *,
+    horizon: int = 0,
+    local_state: str | Sequence[int] = (),
+    workers: int = 0,
+    timeout: float = 60.0,
+    **options: Any,
+) -> HostEnvironment:
+    """horizon: longest episode, if the environment does not say. local_state: places in the
+    observation, or the name of a function(env, agent) of the environment's module; for graphs.
+    workers: processes; 0: one per core. timeout: seconds that one step may take. options: for the
+    environment's constructor."""
+    if os.name == "nt":
+        raise UsageError(f"{door}:{name} needs worker processes as Linux and macOS have them.")
+    module = host_module(door, name)
+    for package in {"gymnasium", door, module.partition(".")[0]} & PACKAGES:
+        library(package)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # as for module:Class
+    local = local_state if isinstance(local_state, str) else tuple(local_state)
+    recipe = Recipe(door, name, module, options, horizon, local)
+    return HostEnvironment(recipe, workers, timeout)

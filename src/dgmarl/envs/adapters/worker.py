@@ -1,0 +1,591 @@
+"""A worker process: PettingZoo and Gymnasium environments as vectors of numbers.
+
+Run as a script by `dgmarl.envs.adapters.host`, which imports this module for `probe` only. It needs
+NumPy, Gymnasium and the environment's own packages, not JAX: a worker starts quickly and is small.
+
+A request is (kind, episode, time, seed, *actions). The answer to each is one message: `GOOD` and
+the numbers of `Layout`, or `BAD` and a sentence, after which the worker ends. It ends too when its
+parent closes the connection or is gone."""
+
+import copy
+import copyreg
+import importlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+NOTHING, BEGIN, STEP, KEEP = range(4)
+"""Kinds of requests: none, a new episode, a step, a step after which the state before it may be
+stepped from again."""
+GOOD, BAD = b"+", b"-"
+UNKNOWN, BRANCH = -1, -2
+"""Times of states that are gone, and of the first of all branches; the others have lower ones."""
+LIMITS = ("max_cycles", "max_steps", "_max_episode_steps", "max_episode_steps", "episode_limit")
+"""Attributes under which environments keep the length of an episode."""
+
+
+class UnfitError(ValueError):
+    """An environment that the adapter cannot use: one sentence."""
+
+
+class MisbehaviourError(Exception):
+    """What an environment did wrong, as the end of `The environment X ...`."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a worker makes its environments."""
+
+    door: str
+    """pettingzoo or gymnasium."""
+    name: str
+    """What stands after the door's colon."""
+    module: str
+    """Module or file to import; empty: none."""
+    options: dict[str, Any]
+    """Given to the environment's constructor."""
+    horizon: int = 0
+    """Longest episode; 0: what the environment says."""
+    local_state: str | tuple[int, ...] = ()
+    """A function of the environment's module, or places in the observation."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and sizes of an environment, and the order of its numbers."""
+
+    agents: tuple[str, ...]
+    view_sizes: tuple[int, ...]
+    """Length of each agent's observation; shorter ones are padded with 0."""
+    n_actions: tuple[int, ...]
+    """Number of actions of each agent."""
+    first_actions: tuple[int, ...]
+    state_size: int
+    """0: the state is all observations."""
+    local_size: int
+    """0: the environment has no local states."""
+    horizon: int
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each part of the numbers, in order."""
+        n = len(self.agents)
+        return {
+            "agents_view": (n, max(self.view_sizes)),
+            "global_state": (self.state_size,),
+            "action_mask": (n, max(self.n_actions)),
+            "alive": (n,),
+            "local": (n, self.local_size),
+            "reward": (n,),
+            "terminated": (),
+            "truncated": (),
+            "time": (),
+        }
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()]).tolist()
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return self._ends[-1]
+
+    def parts(self, numbers: Any) -> dict[str, Any]:
+        """Views of the parts; `numbers` may be an array of NumPy or JAX."""
+        starts = [0, *self._ends]
+        return {
+            name: numbers[start:end].reshape(shape)
+            for (name, shape), start, end in zip(
+                self.shapes.items(), starts, self._ends, strict=False
+            )
+        }
+
+
+class Simulator:
+    """One environment, its episodes told in numbers."""
+
+    def __init__(self, env: Any, recipe: Recipe, layout: Layout | None = None):
+        self.env, self.recipe, self.time, self.running = env, recipe, 0, False
+        self.own = _own_state(recipe)
+        self.layout = layout or _layout(env, recipe, self.own)
+        self.index = {name: k for k, name in enumerate(self.layout.agents)}
+
+    def begin(self, seed: int) -> np.ndarray:
+        """A new episode."""
+        self.time, self.running = 0, True
+        views, infos = self.env.reset(seed=seed)
+        return self._numbers(views, infos, {}, self.env.agents, (False, False))
+
+    def step(self, actions: Iterable[int]) -> np.ndarray:
+        """One joint step."""
+        first = self.layout.first_actions
+        chosen = {
+            name: first[k] + int(action)
+            for (name, k), action in zip(self.index.items(), actions, strict=True)
+            if name in self.env.agents
+        }
+        views, rewards, terminated, truncated, infos = self.env.step(chosen)
+        self.time += 1
+        staying = list(self.env.agents)
+        cut = self.time >= self.layout.horizon and bool(staying)
+        ended = cut or not staying or all(terminated[a] or truncated[a] for a in chosen)
+        kept = [a for a in chosen if truncated.get(a) and not terminated.get(a)]
+        self.running = not ended
+        is_cut = ended and (cut or bool(kept))
+        alive = [*staying, *kept] if is_cut else staying
+        return self._numbers(views, infos, rewards, alive, (ended and not is_cut, is_cut))
+
+    def _numbers(
+        self, views: Any, infos: Any, rewards: Any, alive: Iterable[str], end: tuple[bool, bool]
+    ) -> np.ndarray:
+        """All parts of `Layout.parts` in one vector."""
+        layout = self.layout
+        self._refuse_strangers([*views, *rewards, *alive])
+        numbers = np.zeros(layout.size, np.float32)
+        parts = layout.parts(numbers)
+        parts["action_mask"][:, 0] = 1  # agents that have left can do nothing
+        for name in views:
+            view, mask = _view(self.env.observation_space(name), views[name], infos.get(name))
+            k = self.index[name]
+            self._refuse_size(f"{name} an observation", view, layout.view_sizes[k])
+            parts["agents_view"][k, : view.size] = view
+            if name in alive:
+                given = np.ones(layout.n_actions[k]) if mask is None else np.ravel(mask)
+                self._refuse_size(f"{name} an action mask", given, layout.n_actions[k])
+                parts["action_mask"][k, : given.size] = given
+        for name in alive:
+            if name not in views:
+                raise MisbehaviourError(f"gave the living agent {name} no observation")
+            parts["alive"][self.index[name]] = 1
+        for name, reward in rewards.items():
+            self._refuse_size(f"{name} a reward", np.asarray(reward), 1)
+            parts["reward"][self.index[name]] = np.asarray(reward).item()
+        if layout.state_size:
+            state = np.ravel(self.env.state())
+            self._refuse_size("a state", state, layout.state_size)
+            parts["global_state"][:] = state
+        if self.own is not None:
+            parts["local"][:] = _local(self.own, self.env, layout, parts["agents_view"])
+        parts["terminated"][()], parts["truncated"][()] = end
+        parts["time"][()] = self.time
+        if not np.isfinite(numbers).all():
+            bad = next(name for name, part in parts.items() if not np.isfinite(part).all())
+            raise MisbehaviourError(f"gave a NaN or infinite number as {bad}")
+        return numbers
+
+    def _refuse_strangers(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.index:
+                known = ", ".join(self.index)
+                raise MisbehaviourError(f"has an agent {name!r} now, but began with {known}")
+
+    def _refuse_size(self, what: str, found: np.ndarray, size: int) -> None:
+        if found.size != size:
+            raise MisbehaviourError(
+                f"gave {what} of {found.size} numbers (shape {found.shape}), but announced {size}"
+            )
+
+    def freeze(self) -> Any:
+        """The state, to be stepped from later."""
+        return _get_state(self.env), self.time
+
+    def thaw(self, frozen: Any) -> "Simulator":
+        """A simulator in that state; this one is used up if it can only be set back."""
+        state, when = frozen
+        if hasattr(self.env, "set_state"):
+            other = self
+            self.env.set_state(copy.deepcopy(state))
+        else:
+            other = Simulator(copy.deepcopy(state), self.recipe, self.layout)
+        other.time = when
+        return other
+
+
+def make(recipe: Recipe) -> Any:
+    """The environment, with PettingZoo's `ParallelEnv` interface."""
+    if recipe.door == "gymnasium":
+        return _AsParallel(_make_gymnasium(recipe))
+    make_parallel = getattr(_module(recipe), "parallel_env", None)
+    if not callable(make_parallel):
+        raise UnfitError(
+            f"{recipe.name} has no function parallel_env: name a module that has one, as those of "
+            "PettingZoo do."
+        )
+    return make_parallel(**recipe.options)
+
+
+def probe(recipe: Recipe) -> Layout:
+    """Names and sizes of the recipe's environment."""
+    return Simulator(make(recipe), recipe).layout
+
+
+def why_no_copies(recipe: Recipe) -> str:
+    """Why copies of the environment do not answer what another action would have done; empty if
+    they do. Two copies and the original take the same random actions."""
+    allow_copies()
+    try:
+        original, spare = Simulator(make(recipe), recipe), Simulator(make(recipe), recipe)
+        layout, draw = original.layout, np.random.default_rng(0)
+        numbers = original.begin(0)
+        for _ in range(min(5, layout.horizon)):
+            mask = layout.parts(numbers)["action_mask"]
+            actions = [draw.choice(np.flatnonzero(row)) for row in mask]
+            frozen = original.freeze()
+            numbers = original.step(actions)
+            copies = [spare.thaw(frozen).step(actions) for _ in range(2)]
+            if not all(np.array_equal(numbers, other) for other in copies):
+                return "copies of it give different results for the same actions"
+            if not original.running:
+                break
+    except Exception as error:
+        return f"it cannot be copied, {_line(error)}"
+    return ""
+
+
+def allow_copies() -> None:
+    """Let `copy.deepcopy` copy what environments hold: `EzPickle` would make a fresh environment
+    instead of a copy, and pictures and fonts, which no step reads, cannot be copied."""
+    from gymnasium.utils import EzPickle
+
+    def contents(self: Any, memo: dict[int, Any]) -> Any:
+        new = object.__new__(type(self))
+        memo[id(self)] = new
+        new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return new
+
+    EzPickle.__deepcopy__ = contents  # pyright: ignore[reportAttributeAccessIssue]
+    for module, name in (("surface", "Surface"), ("freetype", "Font"), ("font", "Font")):
+        kind = getattr(sys.modules.get(f"pygame.{module}"), name, None)
+        if kind is not None:
+            copyreg.pickle(kind, lambda shared: "shared")  # a text: the object itself
+
+
+class _AsParallel:
+    """A Gymnasium environment whose spaces, observations and rewards are tuples over agents."""
+
+    def __init__(self, env: Any):
+        self.env = env
+        self.actions, self.views = _members(env.action_space), _members(env.observation_space)
+        if len(self.actions) < 2 or len(self.actions) != len(self.views):
+            raise UnfitError(
+                f"{env.spec.id} has the spaces {env.observation_space} and {env.action_space}, but "
+                "needs one of each for every agent, in a Tuple."
+            )
+        self.possible_agents = [f"agent_{k}" for k in range(len(self.actions))]
+        self.agents: list[str] = []
+
+    @property
+    def unwrapped(self) -> Any:
+        """The environment below all wrappers, which knows its longest episode."""
+        return self.env.unwrapped
+
+    def observation_space(self, agent: str) -> Any:
+        return self.views[self.possible_agents.index(agent)]
+
+    def action_space(self, agent: str) -> Any:
+        return self.actions[self.possible_agents.index(agent)]
+
+    def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        views, _ = self.env.reset(seed=seed)
+        self.agents = list(self.possible_agents)
+        return self._by_agent(views), {}
+
+    def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:
+        views, reward, terminated, truncated, _ = self.env.step(tuple(actions.values()))
+        n = len(self.possible_agents)
+        # A reward of the team is divided, so that the sum over agents is that reward.
+        reward = [reward / n] * n if np.ndim(reward) == 0 else reward
+        both = (terminated, truncated)
+        ends = [[flags] * n if np.ndim(flags) == 0 else flags for flags in both]
+        if all(one or other for one, other in zip(*ends, strict=True)):
+            self.agents = []
+        return self._by_agent(views), self._by_agent(reward), *map(self._by_agent, ends), {}
+
+    def _by_agent(self, values: Any) -> dict[str, Any]:
+        if len(values) != len(self.possible_agents):
+            raise MisbehaviourError(
+                f"gave {len(values)} values for its {len(self.possible_agents)} agents"
+            )
+        return dict(zip(self.possible_agents, values, strict=True))
+
+
+def _members(space: Any) -> tuple[Any, ...]:
+    """The spaces of the agents; empty if there are none."""
+    import gymnasium
+
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return tuple(gymnasium.spaces.Discrete(int(n)) for n in np.ravel(space.nvec))
+    return tuple(space) if isinstance(space, gymnasium.spaces.Tuple) else ()
+
+
+def _make_gymnasium(recipe: Recipe) -> Any:
+    """`module:id`, or an id that the recipe's module or Gymnasium itself registers."""
+    import gymnasium
+
+    name = recipe.name.rpartition(":")[2]
+    _module(recipe)
+    if name not in gymnasium.registry:
+        raise UnfitError(
+            f"Gymnasium has no environment {name!r}: name the module that registers it too, "
+            "gymnasium:module:id."
+        )
+    return gymnasium.make(name, disable_env_checker=True, **recipe.options)
+
+
+def _module(recipe: Recipe) -> ModuleType | None:
+    """Import the environment's module, by name or from a file."""
+    place = recipe.module
+    if not place.endswith(".py"):
+        return importlib.import_module(place) if place else None
+    name = f"dgmarl_user_{Path(place).stem}"
+    if name not in sys.modules:
+        if not Path(place).is_file():
+            raise UnfitError(f"there is no Python file {place}: check the path.")
+        module = sys.modules[name] = ModuleType(name)
+        module.__file__ = place
+        # The source itself: a `__pycache__` beside it may hold other code than what is trusted.
+        exec(compile(Path(place).read_bytes(), place, "exec"), module.__dict__)
+    return sys.modules[name]
+
+
+def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
+    agents = tuple(env.possible_agents)
+    spaces = [env.action_space(agent) for agent in agents]
+    for agent, space in zip(agents, spaces, strict=True):
+        if not hasattr(space, "n"):
+            raise UnfitError(
+                f"{recipe.name}: the actions of {agent} are {space}, but must be a Discrete space."
+            )
+    views, infos = env.reset(seed=0)
+    sizes = tuple(_view_size(env.observation_space(agent)) for agent in agents)
+    state = _state(env)
+    padded = np.zeros((len(agents), max(sizes)), np.float32)
+    for k, agent in enumerate(agents):
+        if agent in views:
+            view, _ = _view(env.observation_space(agent), views[agent], infos.get(agent))
+            padded[k, : view.size] = view
+    layout = Layout(
+        agents,
+        sizes,
+        tuple(int(space.n) for space in spaces),
+        tuple(int(space.start) for space in spaces),
+        0 if state is None else np.size(state),
+        0,
+        recipe.horizon or _longest(env, recipe),
+    )
+    if own is None:
+        return layout
+    local = _local(own, env, layout, padded)
+    return replace(layout, local_size=local.shape[1])
+
+
+def _longest(env: Any, recipe: Recipe) -> int:
+    spec = getattr(env, "spec", None)
+    found = [getattr(env.unwrapped, name, None) for name in LIMITS]
+    for limit in (*found, getattr(spec, "max_episode_steps", None)):
+        if isinstance(limit, int | np.integer) and limit > 0:
+            return int(limit)
+    raise UnfitError(
+        f"{recipe.name} does not say how long an episode can be: set the option horizon, for "
+        "example env_options.horizon=100."
+    )
+
+
+def _state(env: Any) -> np.ndarray | None:
+    """The state of an environment that has one."""
+    try:
+        return np.ravel(env.state())
+    except (NotImplementedError, AttributeError):
+        return None
+
+
+def _view_size(space: Any) -> int:
+    import gymnasium
+
+    return gymnasium.spaces.flatdim(_without_mask(space))
+
+
+def _without_mask(space: Any) -> Any:
+    """The part of an observation space that policies see."""
+    parts = getattr(space, "spaces", {})
+    return space["observation"] if "observation" in parts and "action_mask" in parts else space
+
+
+def _view(space: Any, value: Any, info: Any) -> tuple[np.ndarray, Any]:
+    """An agent's observation as a vector, and its action mask, from either of the two places where
+    PettingZoo's environments put it; None if there is none."""
+    import gymnasium
+
+    mask, inner = (info or {}).get("action_mask"), _without_mask(space)
+    if inner is not space:
+        value, mask = value["observation"], value["action_mask"]
+    if not isinstance(inner, gymnasium.spaces.Box):
+        value = gymnasium.spaces.flatten(inner, value)
+    return np.asarray(value, np.float32).reshape(-1), mask
+
+
+def _own_state(recipe: Recipe) -> Any:
+    """How to get local states: a function, places in the observation, or None."""
+    if not isinstance(recipe.local_state, str):
+        return list(recipe.local_state) or None
+    function = getattr(_module(recipe), recipe.local_state, None)
+    if not callable(function):
+        raise UnfitError(
+            f"local_state is {recipe.local_state!r}, but must be places in the observation, such "
+            "as [0, 1], or the name of a function(env, agent) in the environment's module."
+        )
+    return function
+
+
+def _local(
+    own: list[int] | Callable[..., Any], env: Any, layout: Layout, views: np.ndarray
+) -> np.ndarray:
+    if callable(own):
+        return np.stack([np.ravel(own(env, agent)).astype(np.float32) for agent in layout.agents])
+    if not all(0 <= place < views.shape[1] for place in own):
+        raise UnfitError(f"local_state is {own}, but observations have {views.shape[1]} numbers.")
+    return views[:, own]
+
+
+def _get_state(env: Any) -> Any:
+    get = getattr(env, "get_state", None)
+    return copy.deepcopy(get() if get and hasattr(env, "set_state") else env)
+
+
+@dataclass
+class _Episode:
+    """One episode in a worker."""
+
+    simulator: Simulator | None
+    """None after its end."""
+    past: dict[int, Any] = field(default_factory=dict)
+    """Frozen states by time, where they may be asked for."""
+    asked: bool = False
+    """They were: the next kept step belongs to another rollout."""
+
+
+class Worker:
+    """The episodes of one process."""
+
+    def __init__(self, recipe: Recipe):
+        self.recipe = recipe
+        self.idle = [Simulator(make(recipe), recipe)]
+        self.layout, self.spare = self.idle[0].layout, None
+        self.episodes: dict[int, _Episode] = {}
+        self.branches: dict[int, Any] = {}
+        allow_copies()
+
+    def answers(self, requests: list[tuple[int, ...]]) -> Iterator[np.ndarray]:
+        """The numbers that each of a program's requests asks for. Branches live until something
+        else than another step of theirs is asked."""
+        if requests[0][2] > BRANCH:
+            self.branches.clear()
+        return map(self.answer, requests)
+
+    def answer(self, request: tuple[int, ...]) -> np.ndarray:
+        """The numbers that one request asks for."""
+        kind, number, when, seed, *actions = request
+        if kind == BEGIN:
+            return self._begin(number, seed)
+        episode = self.episodes.get(number)
+        if episode and episode.simulator and episode.simulator.time == when:
+            return self._step(number, episode, actions, kind == KEEP)
+        if episode and when in episode.past:
+            episode.asked = True
+            return self._branch(BRANCH - len(self.branches), episode.past[when], actions)
+        if when in self.branches:
+            return self._branch(when, self.branches[when], actions)
+        return self._unknown()
+
+    def _begin(self, number: int, seed: int) -> np.ndarray:
+        for other, episode in list(self.episodes.items()):
+            if episode.simulator is None and episode.asked:
+                del self.episodes[other]
+        simulator = self.idle.pop() if self.idle else self._fresh()
+        numbers = simulator.begin(seed)
+        self.episodes[number] = _Episode(simulator)
+        return numbers
+
+    def _step(self, number: int, episode: _Episode, actions: list[int], keep: bool) -> np.ndarray:
+        simulator = episode.simulator
+        assert simulator is not None
+        if keep:
+            if episode.asked:
+                episode.past, episode.asked = {}, False
+            episode.past[simulator.time] = simulator.freeze()
+        numbers = simulator.step(actions)
+        if not simulator.running:
+            self.idle.append(simulator)
+            episode.simulator = None
+            if not episode.past:
+                del self.episodes[number]
+        return numbers
+
+    def _branch(self, number: int, kept: Any, actions: list[int]) -> np.ndarray:
+        """What other actions would have done. The number of the branch stands for the time."""
+        self.spare = self.spare or self._fresh()
+        simulator = kept if isinstance(kept, Simulator) else self.spare.thaw(kept)
+        numbers = simulator.step(actions)
+        self.branches[number] = simulator.freeze() if simulator is self.spare else simulator
+        self.layout.parts(numbers)["time"][()] = number
+        return numbers
+
+    def _unknown(self) -> np.ndarray:
+        """For a state that is gone. Only seeds that have had their steps ask for such states, and
+        ignore the answer; should anyone else, the reward stops the run."""
+        numbers = np.zeros(self.layout.size, np.float32)
+        parts = self.layout.parts(numbers)
+        parts["action_mask"][:], parts["reward"][:], parts["time"][()] = 1, np.nan, UNKNOWN
+        return numbers
+
+    def _fresh(self) -> Simulator:
+        return Simulator(make(self.recipe), self.recipe, self.layout)
+
+
+def _line(error: BaseException) -> str:
+    """An error, and where the environment raised it, in one line."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename != __file__]
+    place = f" ({own[-1].filename} line {own[-1].lineno})" if own else ""
+    return f"raised {said}{place}"
+
+
+def _leave_with_parent(parent: int) -> None:
+    """End a worker whose parent is gone, also while its environment hangs."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def main(connection: Connection) -> None:
+    """Answer requests until the parent closes the connection."""
+    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+    try:
+        sys.path[:], recipe = connection.recv()
+        worker = Worker(Recipe(**recipe))
+        connection.send_bytes(GOOD)
+        while True:
+            for numbers in worker.answers(connection.recv()):
+                connection.send_bytes(GOOD + numbers.tobytes())
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+    except Exception as error:
+        said = str(error) if isinstance(error, MisbehaviourError | UnfitError) else _line(error)
+        connection.send_bytes(BAD + said.encode())
+
+
+if __name__ == "__main__":
+    main(Connection(int(sys.argv[1])))

@@ -37,6 +37,7 @@ COMMANDS = {
     "demo": "dgmarl.cli.demo:Demo",
     "envs": "dgmarl.cli.environments:Envs",
     "check-env": "dgmarl.cli.environments:CheckEnv",
+    "new-env": "dgmarl.cli.environments:NewEnv",
     "doctor": "dgmarl.cli.environments:Doctor",
 }
 """The package's own commands, written as entry points are: module:Class."""

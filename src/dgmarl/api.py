@@ -19,7 +19,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import plain, read_yaml
 from dgmarl.device import require_determinism
 from dgmarl.envs.base import Environment, Observation
-from dgmarl.envs.registry import make_env, name_of
+from dgmarl.envs.registry import make_env, name_of, with_wrapped_preset, wrapped_family
 from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Batch, HiddenState, Recording
 from dgmarl.runs import playing
@@ -66,7 +66,12 @@ def train(
         env = name_of(made)
         if out is not None:
             _require_named(made, env, values.get("env_options", {}))
-    config = resolve(env, method, overrides, preset, **values)
+    if made is None:
+        config = with_wrapped_preset(
+            lambda like: resolve(env, method, overrides, preset, like, **values)
+        )
+    else:
+        config = resolve(env, method, overrides, preset, wrapped_family(made), **values)
     params = load(init_from, trust=trust).params if init_from else None
     return train_config(config, out, params, on_progress, env=made)
 
@@ -80,9 +85,10 @@ def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> 
         same = False
     if not same:
         raise UsageError(
-            f"A run folder could not make this {type(made).__name__} again: put its class in a "
-            f"file and give its options by name, dgmarl.train('file.py:{type(made).__name__}', "
-            "env_options={...}), or leave out=... away."
+            f"A run folder could not make this {type(made).__name__} again: put its class, or "
+            "a function that makes it, in a file and give the options by name, "
+            f"dgmarl.train('file.py:{type(made).__name__}', env_options={{...}}), or leave "
+            "out=... away."
         )
 
 

@@ -68,10 +68,8 @@ def test_who_has_left_pays_nothing():
 @pytest.mark.parametrize("graph", ["oracle", "interventional", "learned"])
 def test_it_is_trained_without_registration(tmp_path, graph, capsys):
     new_env(tmp_path / "mine.py")
-    small = ["--steps", "200", "--learner.hidden", "8", "--out", str(tmp_path / "run")]
+    train = ["train", f"{tmp_path}/mine.py:Junction", "--method", "mappo-dg", "--graph", graph]
+    small = ["--steps", "200", "--learner.hidden", "8", "--out", str(tmp_path / "run"), "--quiet"]
     with pytest.raises(SystemExit) as stop:
-        cli.main(
-            ["train", f"{tmp_path}/mine.py:Junction", "--method", "mappo-dg", "--graph", graph]
-            + [*small, "--quiet"]
-        )
+        cli.main([*train, *small])
     assert stop.value.code == 0, capsys.readouterr().err

@@ -24,6 +24,7 @@ from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Batch, HiddenState, Recording
 from dgmarl.runs import playing
 from dgmarl.runs.checkpoints import load_latest
+from dgmarl.runs.export import export_policy
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Progress, Recorder, TrainResult
 from dgmarl.runs.replays import MOST_BYTES, Replay
@@ -237,6 +238,13 @@ class Run(NamedTuple):
         """Episodes as pages show them: pictures, rewards, graphs and credit weights."""
         recording = self.record(key, n_episodes)
         return playing.replay_of(self.config, self.env, recording, policy, most_bytes)
+
+    def export(self, path: Path | str, *, greedy: bool = True) -> list[Path]:
+        """Write the policy for use without dgmarl, FILE.stablehlo or FILE.py; see
+        `runs.export.export_policy`. greedy: the best actions rather than sampled ones (.stablehlo;
+        the NumPy form has both)."""
+        learner, spec = self.trainer.learner, self.env.spec
+        return export_policy(learner, self.params, spec, Path(path), greedy)
 
 
 def load(

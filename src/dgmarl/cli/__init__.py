@@ -34,6 +34,7 @@ COMMANDS = {
     "report": "dgmarl.cli.results:Report",
     "watch": "dgmarl.cli.play:Watch",
     "graph": "dgmarl.cli.play:Graph",
+    "export": "dgmarl.cli.play:Export",
     "demo": "dgmarl.cli.demo:Demo",
     "envs": "dgmarl.cli.environments:Envs",
     "check-env": "dgmarl.cli.environments:CheckEnv",

@@ -17,7 +17,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import dotted, plain, read_yaml
 from dgmarl.device import Devices, require_determinism
 from dgmarl.envs.base import Environment
-from dgmarl.envs.registry import make_env, name_of
+from dgmarl.envs.registry import make_env, name_of, with_wrapped_preset, wrapped_family
 from dgmarl.errors import UsageError
 from dgmarl.hosts import leads
 from dgmarl.runs import playing
@@ -68,7 +68,12 @@ def train(
         env = name_of(made)
         if out is not None:
             _require_named(made, env, values.get("env_options", {}))
-    config = resolve(env, method, overrides, preset, **values)
+    if made is None:
+        config = with_wrapped_preset(
+            lambda like: resolve(env, method, overrides, preset, like, **values)
+        )
+    else:
+        config = resolve(env, method, overrides, preset, wrapped_family(made), **values)
     if resume and out is not None and (Path(out) / "config.yaml").is_file():
         _refuse_other(RunFolder(out).config(), training.Trainer(config, made).config, out)
         return _resume(out, callbacks, steps=config.steps, trust=True, devices=devices)
@@ -96,9 +101,10 @@ def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> 
         same = False
     if not same:
         raise UsageError(
-            f"A run folder could not make this {type(made).__name__} again: put its class in a "
-            f"file and give its options by name, dgmarl.train('file.py:{type(made).__name__}', "
-            "env_options={...}), or leave out=... away."
+            f"A run folder could not make this {type(made).__name__} again: put its class, or "
+            "a function that makes it, in a file and give the options by name, "
+            f"dgmarl.train('file.py:{type(made).__name__}', env_options={{...}}), or leave "
+            "out=... away."
         )
 
 

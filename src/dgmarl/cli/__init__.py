@@ -34,9 +34,11 @@ COMMANDS = {
     "report": "dgmarl.cli.results:Report",
     "watch": "dgmarl.cli.play:Watch",
     "graph": "dgmarl.cli.play:Graph",
+    "export": "dgmarl.cli.play:Export",
     "demo": "dgmarl.cli.demo:Demo",
     "envs": "dgmarl.cli.environments:Envs",
     "check-env": "dgmarl.cli.environments:CheckEnv",
+    "new-env": "dgmarl.cli.environments:NewEnv",
     "doctor": "dgmarl.cli.environments:Doctor",
 }
 """The package's own commands, written as entry points are: module:Class."""

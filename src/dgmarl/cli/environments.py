@@ -1,14 +1,24 @@
-"""The commands about environments and the installation: `envs`, `check-env` and `doctor`."""
+"""The commands about environments and the installation: `envs`, `check-env`, `new-env` and
+`doctor`."""
 
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from dgmarl import __version__
-from dgmarl.cli.common import EnvId, Options, Trust
+from dgmarl.cli.common import EnvId, Options, Output, Trust
 from dgmarl.cli.guard import EXIT_USAGE
 from dgmarl.config.yaml import parse_assignments
-from dgmarl.trust import remember
+from dgmarl.errors import UsageError
+from dgmarl.files import write_atomic
+from dgmarl.trust import module_file, remember
+
+TEMPLATE = "dgmarl.envs.junction"
+"""The module that `new-env` copies."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,28 @@ class CheckEnv:
             f"{self.env}: the contract holds (shapes, dtypes, jit, vmap, determinism, finite "
             "values, masks, endings, horizon)."
         )
+        return 0
+
+
+@dataclass(frozen=True)
+class NewEnv:
+    """Write an environment to start from, a small traffic junction, into a new Python file."""
+
+    file: tyro.conf.Positional[Annotated[Path, Output(), tyro.conf.arg(metavar="FILE.py")]]
+    """The file to write; one that exists is not changed."""
+
+    def run(self) -> int:
+        """Copy the junction and say what to do with it."""
+        if self.file.suffix != ".py":
+            raise UsageError(f"{self.file} must end in .py: write for example my_env.py.")
+        if self.file.exists():
+            raise UsageError(f"{self.file} exists already: choose another name.")
+        source = module_file(TEMPLATE)
+        assert source is not None
+        write_atomic(self.file, source.read_text().replace("my_env.py", self.file.name))
+        print(f"{self.file}: a traffic junction. Change it, then:")
+        print(f"  dgmarl check-env {self.file}:Junction")
+        print(f"  dgmarl train {self.file}:Junction --method mappo-dg --graph oracle --steps 1e5")
         return 0
 
 

@@ -1,4 +1,5 @@
-"""The commands that play the policies of a run: `evaluate`, `watch` and `graph`."""
+"""The commands that play the policies of a run: `evaluate`, `watch`, `graph` and
+`export`."""
 
 from dataclasses import dataclass
 from json import dumps as json_text
@@ -188,4 +189,35 @@ class Graph:
             )
             write_atomic(self.out, graph_page(compared, run_or_reason(self.run_folder)))
         print(f"Open {self.out.absolute().as_uri()}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the policy of a run as a file that is used without dgmarl: FILE.stablehlo for
+    jax.export, or FILE.py and FILE.npz for NumPy alone."""
+
+    run_folder: RunPath
+    """The folder that `dgmarl train` wrote."""
+    out: OutputFile
+    """The file to write; its ending chooses the form."""
+    trained_seed: OptionalCount = None
+    """Which seed's policy to write. Default: the first."""
+    which: Literal["last", "best"] = "last"
+    """The policy after the last step, or the best at an evaluation."""
+    greedy: bool = True
+    """The best actions; --no-greedy samples (.stablehlo)."""
+    trust: Trust = False
+    """Execute the environment and graph source that the folder names, module:Class or
+    file.py:Class, even if they were never trained or checked here."""
+
+    def run(self) -> int:
+        """Write, and name the files."""
+        from dgmarl import api
+        from dgmarl.runs.export import check_export
+
+        check_export(self.out)
+        run = api.load(self.run_folder, self.trained_seed, self.which, trust=self.trust)
+        for path in run.export(self.out, greedy=self.greedy):
+            print(path)
         return 0

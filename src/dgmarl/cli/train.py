@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +30,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
-from dgmarl.trust import require_trust
+from dgmarl.trust import is_code, require_trust
 
 WITH_RESUME = {
     *("resume", "steps", "keep-every", "track", "quiet", "no-quiet", "trust", "devices", "process")
@@ -135,7 +136,12 @@ class Train:
         }
         overrides = {**typed, **parse_assignments(options.set)}
         _require_trust(origin, file, words.positional, overrides, options.trust)
-        return cls(options, _merge(file, env, str(method), overrides, options.preset))
+        merge = partial(_merge, file, env, str(method), overrides, options.preset)
+        if not is_code(env):
+            return cls(options, merge())
+        from dgmarl.envs.registry import with_wrapped_preset
+
+        return cls(options, with_wrapped_preset(merge))
 
     def resolved(self) -> TrainConfig:
         """What --save-config writes: the run's whole configuration, the same as its config.yaml."""
@@ -168,7 +174,7 @@ class Train:
         """Train, showing progress; Ctrl-C stops at the next evaluation with a checkpoint."""
         from dgmarl import api, hosts
         from dgmarl.device import use_all_cores
-        from dgmarl.envs.registry import make_env
+        from dgmarl.envs.registry import make_env, wrapped_family
         from dgmarl.track import make_tracker
         from dgmarl.track.terminal import TrainingDisplay
 
@@ -177,8 +183,11 @@ class Train:
         if options.process:
             hosts.join(options.process)
         refuse_unwritable(out, folder=True)
+        like = ""
         if ":" in config.env:
-            refuse_broken(make_env(config.env, **config.env_options), config.env)
+            env = make_env(config.env, **config.env_options)
+            refuse_broken(env, config.env)
+            like = wrapped_family(env)
         label = f"{config.env} {config.method}, {counted(config.seeds, 'seed')}"
         trackers = [make_tracker(name) for name in options.track if hosts.leads()]
         with TrainingDisplay(label, config.steps, options.quiet or not hosts.leads()) as display:
@@ -195,10 +204,10 @@ class Train:
         if not hosts.leads():
             return 0
         code = _summarise(result, out)
-        if self.config is not None and not is_tuned(config.env):
-            # Also where it wraps an environment that the presets know.
+        if self.config is not None and (like or not is_tuned(config.env)):
+            numbers = f"numbers for {like}" if is_tuned(like) else "general numbers"
             print(
-                f"{file_name(config.env)} had the general numbers of preset {options.preset}, with "
+                f"{file_name(config.env)} had the {numbers} of preset {options.preset}, with "
                 f"{counted(result.config.n_envs, 'environment')} per update"
             )
         return code
@@ -213,7 +222,12 @@ def _default(
 
 
 def _merge(
-    file: Mapping[str, Any], env: str, method: str, overrides: Mapping[str, Any], preset: Any
+    file: Mapping[str, Any],
+    env: str,
+    method: str,
+    overrides: Mapping[str, Any],
+    preset: Any,
+    like: str = "",
 ) -> TrainConfig:
     rest = dict(overrides)
     for name in ("env", "method"):
@@ -226,7 +240,7 @@ def _merge(
             f"of {others}."
         )
     graph = rest.pop("graph", file.get("graph", TrainConfig.graph))
-    return merge_file(file, env, method, rest, preset, graph=graph)
+    return merge_file(file, env, method, rest, preset, graph=graph, like=like)
 
 
 def _flags(default: TrainConfig) -> type:

@@ -26,10 +26,13 @@ def resolve(
     method: str = "ippo-dg",
     overrides: Mapping[str, Any] | None = None,
     preset: Preset = "tuned",
+    like: str = "",
     **values: Any,
 ) -> TrainConfig:
     """The configuration of a run: the preset of environment and method, then `values`, then dotted
-    `overrides`."""
+    `overrides`.
+
+    like: the environment whose preset to take instead, such as one that `env` wraps."""
     if preset not in PRESETS:
         raise UsageError(f"preset is {preset!r}, but must be tuned, paper or fast.")
     entry = find_method(method)
@@ -41,7 +44,7 @@ def resolve(
     sections = {name: plain(values.pop(name)) for name in SECTIONS if name in values}
     names = {"env": env, "graph": graph}
     given = {**dotted(sections), **(overrides or {})}
-    numbers = {**entry.implied(), **entry.preset(env, preset)}
+    numbers = {**entry.implied(), **entry.preset(like or env, preset)}
     numbers = {name: value for name, value in numbers.items() if name not in values}
     flat = {**values, **numbers, **given, **{k: absolute_name(str(v)) for k, v in names.items()}}
     config = build(TrainConfig, {**nested(flat), "method": method})

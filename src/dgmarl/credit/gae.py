@@ -8,6 +8,7 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
+from dgmarl.arrays import takes_any_arrays
 from dgmarl.graphs.reach import Arrays
 
 
@@ -26,6 +27,7 @@ def td_errors(
     return reward + gamma * jnp.where(bootstrap[..., None], next_value, 0) - value
 
 
+@takes_any_arrays
 def gae(
     reward: Float[Arrays, "T *B N"],
     value: Float[Arrays, "T *B N"],

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from dgmarl.arrays import takes_any_arrays
 from dgmarl.config.parts import AdvantageForm, OthersWeight
 from dgmarl.credit.gae import (
     discounted_sums,
@@ -47,6 +48,7 @@ class Steps(NamedTuple):
     continues: Bool[Array, "T *B"]
 
 
+@takes_any_arrays
 def graph_gae(
     reward: Float[Arrays, "T *B N"],
     value: Float[Arrays, "T *B N"],
@@ -148,6 +150,7 @@ def graph_gae(
     )
 
 
+@takes_any_arrays
 def soft_graph_gae(
     reward: Float[Arrays, "T *B N"],
     value: Float[Arrays, "T *B N"],
@@ -186,6 +189,7 @@ def soft_graph_gae(
     return pairs if per_pair else pairs.sum(-1)
 
 
+@takes_any_arrays
 def credited_rewards(
     graph: Bool[Arrays, "T N N"],
     ends: Bool[Arrays, "T"],

@@ -294,7 +294,7 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
             yield _violation("draw must return SVG text that starts with <svg.")
 
 
-class _Played(NamedTuple):
+class Played(NamedTuple):
     """Recorded steps of random episodes."""
 
     observation: Observation
@@ -309,7 +309,7 @@ class _Played(NamedTuple):
 
 def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     """A batch of random episodes to the horizon, under jit and vmap."""
-    played = jax.tree.map(np.asarray, _play(env, key))
+    played = jax.tree.map(np.asarray, play_randomly(env, key))
     observations, after, outcomes, running = (
         played.observation,
         played.after,
@@ -373,7 +373,7 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
         )
 
 
-def _play(env: Environment, key: jax.Array) -> _Played:
+def play_randomly(env: Environment, key: jax.Array) -> Played:
     """Random episodes, [T, E, ...]."""
 
     def one_step(carry: Any, key: jax.Array) -> Any:
@@ -387,7 +387,7 @@ def _play(env: Environment, key: jax.Array) -> _Played:
             keys, state, random_actions(act_key, observation)
         )
         done = outcome.terminated | outcome.truncated
-        played = _Played(observation, after, outcome._replace(info={}), running, loops.all(axis=-1))
+        played = Played(observation, after, outcome._replace(info={}), running, loops.all(axis=-1))
         return (state, after, running & ~done), played
 
     reset_key, play_key = jax.random.split(key)

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, get_type_hints
 
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 from dgmarl.device import keep_loops_on_gpu
 from dgmarl.envs.adapters import DOORS, maker
 from dgmarl.envs.base import Environment
+from dgmarl.envs.wrappers import Wrapper
 from dgmarl.errors import UsageError, did_you_mean
 from dgmarl.trust import is_code, require_trust
 
@@ -73,6 +75,29 @@ def name_of(env: Environment) -> str:
     return f"{cls.__module__ if in_package else Path(file).resolve()}:{cls.__name__}"
 
 
+def wrapped_family(env: Environment) -> str:
+    """The id of the registered environment within wrappers; empty if there is none."""
+    inside = env
+    while isinstance(inside, Wrapper):
+        inside = inside.env
+    name = name_of(inside)
+    return name if inside is not env and name.partition("/")[0] in FAMILIES else ""
+
+
+def with_wrapped_preset(resolved: Callable[[str], TrainConfig]) -> TrainConfig:
+    """`resolved("")`, or `resolved(id)` with the preset of the registered environment that its own
+    wraps. Where that cannot be made, whoever trains on it will be told."""
+    config = resolved("")
+    try:
+        found = load_object(config.env, "environment") if is_code(config.env) else None
+        if not isinstance(found, FunctionType) and not _is_environment(found, Wrapper):
+            return config
+        like = wrapped_family(make_env(config.env, **config.env_options))
+    except UsageError:
+        return config
+    return resolved(like) if like else config
+
+
 def register_family(name: str, family: Family) -> None:
     """Add a family of environments; its name, the text before the slash, must be new."""
     if name in FAMILIES:
@@ -116,14 +141,16 @@ def _make_matrix(text: str, options: dict[str, Any]) -> Environment:
 
 
 def _custom(env_id: str, options: dict[str, Any]) -> Environment:
-    """`module:Class` or `file.py:Class`; the class is called with the options.
+    """`module:Class` or `file.py:Class`, or a function in place of the class; called with the
+    options.
 
-    Only subclasses of Environment are called: `os:system` with an option `command` is a call
-    too."""
+    Only subclasses of Environment and functions that are declared to return one are called:
+    `os:system` with an option `command` is a call too."""
     found = load_object(env_id, "environment")
-    if not (isinstance(found, type) and issubclass(found, Environment)):
+    if not _is_environment(found) and not _returns_environment(found):
         raise UsageError(
-            f"{env_id!r} is not an environment: name a subclass of dgmarl.Environment."
+            f"{env_id!r} is not an environment: name a subclass of dgmarl.Environment, or a "
+            "function `def name(...) -> Environment`."
         )
     return _made(env_id, found.__name__, found, options)
 
@@ -141,6 +168,19 @@ def _made(
         raise UsageError(
             f"{env_id!r} could not be made: {call} raised {_sentence(error)}."
         ) from error
+
+
+def _is_environment(found: Any, kind: type = Environment) -> bool:
+    return isinstance(found, type) and issubclass(found, kind)
+
+
+def _returns_environment(found: Any) -> bool:
+    if not isinstance(found, FunctionType):
+        return False
+    try:
+        return _is_environment(get_type_hints(found).get("return"))
+    except Exception:  # an annotation may be anything
+        return False
 
 
 def load_object(text: str, what: str) -> Any:

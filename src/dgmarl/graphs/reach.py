@@ -25,6 +25,7 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
+from dgmarl.arrays import takes_any_arrays
 from dgmarl.device import unroll
 from dgmarl.errors import UsageError
 
@@ -42,6 +43,7 @@ _DENSE_BELOW = 64
 _SPARSE_SHARE = 1 / 4
 
 
+@takes_any_arrays
 def meeting_times(
     graph: Bool[Arrays, "T *B N N"],
     ends: Bool[Arrays, "T *B"],

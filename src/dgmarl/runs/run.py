@@ -20,6 +20,7 @@ from dgmarl.rollout import Batch, HiddenState, Recording
 from dgmarl.runs import playing
 from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.checkpoints import load_latest
+from dgmarl.runs.export import export_policy
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.reading import History, read_history, read_timing
 from dgmarl.runs.replays import MOST_BYTES, Replay
@@ -238,6 +239,13 @@ class Run:
         """Episodes as pages show them: pictures, rewards, graphs and credit weights."""
         recording = self.recording(key, n_episodes)
         return playing.replay_of(self.config, self.env, recording, policy, most_bytes)
+
+    def export(self, path: Path | str, *, greedy: bool = True) -> list[Path]:
+        """Write the policy for use without dgmarl, FILE.stablehlo or FILE.py; see
+        `runs.export.export_policy`. greedy: the best actions rather than sampled ones (.stablehlo;
+        the NumPy form has both)."""
+        learner, spec = self.trainer.learner, self.env.spec
+        return export_policy(learner, self.params, spec, Path(path), greedy)
 
 
 class Policy:

@@ -69,13 +69,14 @@ def expand(grid: Mapping[str, Any]) -> dict[str, Values]:
     return _named({_key(run): run for run in runs}.values(), varying)
 
 
-def config_of(values: Values) -> TrainConfig:
-    """The resolved configuration of one run of a grid."""
+def config_of(values: Values, like: str = "") -> TrainConfig:
+    """The resolved configuration of one run of a grid. like: see `resolve`."""
     rest = dotted(values)
     given = {name: rest.pop(name) for name in ("env", "method", "graph", "preset") if name in rest}
     words = {name: convert(value, str, name) for name, value in given.items()}
     preset: Preset = words.pop("preset", "tuned")  # pyright: ignore[reportAssignmentType]
-    return resolve(words.pop("env", ""), words.pop("method", "ippo-dg"), rest, preset, **words)
+    env, method = words.pop("env", ""), words.pop("method", "ippo-dg")
+    return resolve(env, method, rest, preset, like, **words)
 
 
 def _flatten(values: Mapping[Any, Any], where: str = "") -> Values:

@@ -14,6 +14,7 @@ import jax
 from dgmarl.config.yaml import read_yaml, write_yaml
 from dgmarl.device import require_determinism, use_all_cores
 from dgmarl.envs.base import Environment
+from dgmarl.envs.registry import with_wrapped_preset
 from dgmarl.errors import UsageError
 from dgmarl.graphs.sources import GraphSource
 from dgmarl.sweeps.display import SweepDisplay
@@ -21,7 +22,7 @@ from dgmarl.sweeps.executor import BATCHED_RUNS, Listener, execute
 from dgmarl.sweeps.grid import config_of, expand
 from dgmarl.sweeps.planned import PlannedRun
 from dgmarl.training import Trainer
-from dgmarl.trust import require_trust
+from dgmarl.trust import is_code, require_trust
 
 GRID = "sweep.yaml"
 
@@ -47,13 +48,17 @@ class Resources(NamedTuple):
     """How often a run that fails is tried again."""
 
 
-def plan_grid(grid: Mapping[str, Any], out: Path) -> Plan:
-    """The runs of a grid with folders below `out`. Builds no environment."""
+def plan_grid(grid: Mapping[str, Any], out: Path, trusted: bool = False) -> Plan:
+    """The runs of a grid with folders below `out`.
+
+    trusted: execute the files of environments, for the presets of what they wrap; else none is
+      built."""
     plan = Plan([], {})
     for name, values in expand(grid).items():
-        folder = out / name
+        folder, resolved = out / name, partial(config_of, values)
         try:
-            plan.runs.append(PlannedRun(name, config_of(values), folder / "result.json", folder))
+            config = with_wrapped_preset(resolved) if trusted else resolved()
+            plan.runs.append(PlannedRun(name, config, folder / "result.json", folder))
         except UsageError as error:
             plan.not_runnable[name] = str(error)
     return plan
@@ -67,6 +72,8 @@ def begin_sweep(grid: Mapping[str, Any], out: Path, origin: str = "", trust: boo
     planned = plan_grid(grid, out)
     for run in planned.runs if origin else ():
         require_trust(origin, env=run.config.env, graph=run.config.graph, trust=trust)
+    if any(is_code(run.config.env) for run in planned.runs):
+        planned = plan_grid(grid, out, trusted=True)
     if (out / GRID).exists():
         _refuse_other(expand(read_yaml(out / GRID)), expand(grid), out)
     if any(run.config.deterministic for run in planned.runs):

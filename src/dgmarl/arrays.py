@@ -1,0 +1,46 @@
+"""Arrays of NumPy, PyTorch and others in and out of the credit functions, through DLPack."""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes_any_arrays(function: Callable[P, R]) -> Callable[P, R]:
+    """The function for arrays of any library that speaks DLPack. The result is an array of the
+    library of the first such argument, or of JAX if an argument is JAX's.
+
+    On one device nothing is copied but what JAX cannot read in place: 64-bit numbers, broadcast
+    axes, and NumPy's arrays unless they are writable and aligned to 64 bytes. Results for NumPy are
+    read-only views."""
+
+    @wraps(function)
+    def converted(*args: Any, **options: Any) -> Any:
+        given = [x for x in (*args, *options.values()) if hasattr(x, "__dlpack__")]
+        if not given or any(isinstance(x, jax.Array) for x in given):
+            return function(*args, **options)
+        result: Any = function(*map(_to_jax, args), **{k: _to_jax(x) for k, x in options.items()})
+        if isinstance(result, jax.core.Tracer):
+            return result
+        # The caller may write to its arrays as soon as this returns.
+        jax.block_until_ready(result)
+        library = sys.modules[type(given[0]).__module__.partition(".")[0]]
+        return getattr(library, "from_dlpack", jnp.asarray)(result)
+
+    return converted
+
+
+def _to_jax(x: Any) -> Any:
+    if not hasattr(x, "__dlpack__"):
+        return x
+    try:
+        return jnp.from_dlpack(x)
+    except (BufferError, jax.errors.JaxRuntimeError):
+        return jnp.asarray(x if isinstance(x, np.ndarray) else np.from_dlpack(x))

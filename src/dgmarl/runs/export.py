@@ -1,0 +1,98 @@
+"""A policy as files that are used without dgmarl."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict
+from jaxtyping import Array
+
+from dgmarl.envs.base import EnvSpec, Observation
+from dgmarl.errors import UsageError
+from dgmarl.files import write_atomic
+from dgmarl.learners.base import Learner
+from dgmarl.learners.ppo import PPO
+from dgmarl.learners.q_learning import QLearner
+from dgmarl.runs import numpy_policy
+
+KINDS = (".stablehlo", ".py")
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+def check_export(path: Path) -> None:
+    """Refuse a file of a kind that is not written."""
+    if path.suffix not in KINDS:
+        raise UsageError(
+            f"{path} must end in .stablehlo, for jax.export, or in .py, for NumPy: choose one."
+        )
+
+
+def export_policy(
+    learner: Learner, params: Any, spec: EnvSpec, path: Path, greedy: bool = True
+) -> list[Path]:
+    """Write a policy by the ending of `path`, and return the files.
+
+    .stablehlo: `jax.export.deserialize(bytes).call(agents_view [B, N, O], action_mask [B, N, A],
+      hidden_state, is_first [B], key)` gives the actions [B, N] and the next hidden state, for any
+      number B of environments. hidden_state is a tuple of arrays [B, ...] whose shapes `in_avals`
+      has; what it holds where `is_first` does not matter. key: two 32-bit integers; without
+      `greedy` the actions are sampled as in evaluations.
+    .py: see `numpy_policy`; the weights are written beside it."""
+    check_export(path)
+    if path.suffix == ".stablehlo":
+        return [write_atomic(path, _stablehlo(learner, params, spec, greedy))]
+    weights = io.BytesIO()
+    np.savez(weights, **_weights(learner, params, spec))
+    source = Path(numpy_policy.__file__).read_text()
+    return [
+        write_atomic(path.with_suffix(".npz"), weights.getvalue()),
+        write_atomic(path, source),
+    ]
+
+
+def _stablehlo(learner: Learner, params: Any, spec: EnvSpec, greedy: bool) -> bytes:
+    hidden, structure = jax.tree.flatten(learner.init_hidden_state(1))
+
+    def act(
+        agents_view: Array, action_mask: Array, hidden_state: Any, is_first: Array, key: Array
+    ) -> tuple[Array, tuple[Array, ...]]:
+        # Policies see nothing else: neither the global state nor who is alive.
+        unseen = jnp.zeros((agents_view.shape[0], spec.state_size))
+        observation = Observation(agents_view, unseen, action_mask, action_mask.any(axis=-1))
+        before = jax.tree.unflatten(structure, hidden_state)
+        typed = jax.random.wrap_key_data(key)
+        action, _, after = learner.act(params, typed, observation, before, is_first, greedy)
+        return action, tuple(jax.tree.leaves(after))
+
+    (batch,) = jax.export.symbolic_shape("b")
+    agents = (batch, spec.n_agents)
+    arguments = (
+        jax.ShapeDtypeStruct((*agents, spec.obs_size), jnp.float32),
+        jax.ShapeDtypeStruct((*agents, spec.n_actions), jnp.bool_),
+        tuple(jax.ShapeDtypeStruct((batch, *leaf.shape[1:]), leaf.dtype) for leaf in hidden),
+        jax.ShapeDtypeStruct((batch,), jnp.bool_),
+        jax.ShapeDtypeStruct((2,), jnp.uint32),
+    )
+    exported = jax.export.export(jax.jit(act), platforms=PLATFORMS)(*arguments)
+    return exported.serialize()
+
+
+def _weights(learner: Learner, params: Any, spec: EnvSpec) -> dict[str, Any]:
+    """What `numpy_policy.Policy` reads."""
+    if isinstance(learner, PPO):
+        kind, network, part, last = "logits", learner.policy, params["actor"], False
+    elif isinstance(learner, QLearner):
+        kind, network, part = "values", learner.agent, params["agent"]
+        last = learner.config.last_action
+    else:
+        raise UsageError(
+            f"{type(learner).__name__} has networks that are not dgmarl's own, for which there is "
+            "no NumPy form: export to a file that ends in .stablehlo."
+        )
+    memory = network.hidden if network.recurrent else 0
+    sizes = np.array([spec.n_agents, spec.n_actions, memory])
+    arrays = flatten_dict(jax.tree.map(np.asarray, part["params"]), sep="/")
+    return {**arrays, "sizes": sizes, "kind": kind, "sees_last_action": last}

@@ -162,7 +162,7 @@ actions sampled from the policy, in SMAClite the most likely), not the best. In 
 95 % percentile-bootstrap interval over seeds. Differences resample the seeds of both methods
 independently: *better* and *worse* mean that the interval excludes 0, *open* that it does not. Many
 intervals are compared, without a correction for that.
-The curves of every seed are in [`results/`](../results); `dgmarl table results` prints plain tables
+The curves of every seed are in `results/`; `dgmarl table results` prints plain tables
 of them."""
 
 

@@ -9,6 +9,8 @@ import jax
 
 from dgmarl.errors import UsageError
 
+USED_MEMORY = 0.9
+"""Share of a GPU's memory that its processes may use together."""
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
@@ -72,6 +74,17 @@ def shares(n_processes: int) -> list[dict[str, str]]:
     if len(gpus) < 2:
         return [cores] * n_processes
     return [{**cores, "CUDA_VISIBLE_DEVICES": gpus[k % len(gpus)]} for k in range(n_processes)]
+
+
+def task_share(cpus: int, gpus: float) -> dict[str, str]:
+    """Environment variables for a process with so many cores and GPUs of a machine, where Ray has
+    chosen the GPUs: it hides none from a process without, and does not divide the memory of one."""
+    share = {**shares(1)[0], "JAX_NUM_CPU_DEVICES": str(cpus)}
+    if not gpus:
+        share["JAX_PLATFORMS"] = "cpu"
+    elif gpus < 1:
+        share["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{USED_MEMORY * gpus:.3f}"
+    return share
 
 
 def devices_for(n_seeds: int) -> int:

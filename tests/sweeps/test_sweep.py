@@ -131,7 +131,7 @@ def test_status_names_who_trains_what_and_counts_steps(tmp_path, trained, capsys
         assert (running.state, stopped.state, stopped.steps) == ("running", "stopped", 20)
         assert running.note.endswith(f", process {os.getpid()}")
         with pytest.raises(SystemExit):
-            cli.main(["sweep-status", str(tmp_path)])
+            cli.main(["sweep", "status", str(tmp_path)])
     out = capsys.readouterr().out
     assert "20 of 40" in out
     assert "1 running, 1 stopped" in out
@@ -140,7 +140,7 @@ def test_status_names_who_trains_what_and_counts_steps(tmp_path, trained, capsys
 
 def test_a_folder_without_a_sweep_has_no_status(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
-        cli.main(["sweep-status", str(tmp_path)])
+        cli.main(["sweep", "status", str(tmp_path)])
     assert stop.value.code == 2
     assert "not the folder of a sweep" in capsys.readouterr().err
 

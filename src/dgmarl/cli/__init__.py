@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "train": "dgmarl.cli.train:Train",
     "sweep": "dgmarl.cli.sweep:Sweep",
-    "sweep-status": "dgmarl.cli.sweep:SweepStatus",
+    "sweep status": "dgmarl.cli.sweep:SweepStatus",
     "evaluate": "dgmarl.cli.play:Evaluate",
     "table": "dgmarl.cli.results:Table",
     "report": "dgmarl.cli.results:Report",
@@ -69,6 +69,8 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
         print(__version__)
         return 0
     name, *rest = arguments
+    if " ".join(arguments[:2]) in commands():
+        name, rest = " ".join(arguments[:2]), arguments[2:]
     if name not in commands():
         raise UsageError(f"{name!r} is not a command; {suggest(name, commands())}")
     command = load_command(name)

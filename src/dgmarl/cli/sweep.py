@@ -1,14 +1,22 @@
-"""The commands for many runs: `sweep` and `sweep-status`."""
+"""The commands for many runs: `sweep` and `sweep status`."""
 
 import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
-from dgmarl.cli.common import Count, OptionalFolder, Trust, counted
+from dgmarl.cli.common import (
+    FLOAT,
+    Count,
+    OptionalCount,
+    OptionalFolder,
+    Trust,
+    counted,
+    left_out,
+)
 from dgmarl.cli.guard import AGAIN, EXIT_USAGE, printable
 from dgmarl.config.yaml import read_yaml
 
@@ -22,12 +30,25 @@ class Sweep:
     """A configuration in which a list is an axis and anything else is common."""
     out: OptionalFolder = None
     """The folder for the run folders; by default runs/GRID."""
-    workers: Count = 1
-    """Programs at a time; several have processes of their own."""
+    workers: OptionalCount = None
+    """Programs at a time, by default one; several have processes of their own. With Ray, by default
+    as many as the cluster has room for."""
     batched: Count = 8
     """Runs of equal shape in one program."""
     retries: Count = 0
     """How often a run that fails is tried again."""
+    executor: Literal["local", "ray"] = "local"
+    """Train on this machine, or on those of a Ray cluster (pip install 'dgmarl[ray]')."""
+    address: str = "local"
+    """Of the Ray cluster: auto (the one that this machine is part of), ray://HOST:10001, HOST:PORT,
+    or local, which starts one here."""
+    cpus: Count = 1
+    """Cores of each program, with Ray."""
+    gpus: Annotated[float, FLOAT] = 0.0
+    """GPUs of each program, with Ray: 1, or for example 0.25 for four programs on a GPU."""
+    storage: Annotated[str, left_out("URL")] = ""
+    """With Ray, if machines share no disk: where runs are kept on the way, for example
+    s3://bucket/grid. Without it they come back through Ray."""
     trust: Trust = False
     """Execute environments and graph sources that the file names, even if they were never trained
     or checked here."""
@@ -43,13 +64,19 @@ class Sweep:
 
     def run(self) -> int:
         """Train with one progress bar and say where the results are."""
-        from dgmarl.sweeps.plan import Resources, begin_sweep, prepare_process, train_plan
+        from dgmarl.sweeps import plan as sweeps
 
         values = read_yaml(self.grid)
-        resources = Resources(self.workers, self.batched, self.workers > 1, self.retries)
-        prepare_process(resources)
-        plan = begin_sweep(values, self.folder, str(self.grid), self.trust)
-        train_plan(plan, resources)
+        of_ray = {name: getattr(self, name) for name in ("address", "cpus", "gpus", "storage")}
+        resources = sweeps.resources_of(
+            self.workers, self.batched, self.retries, self.executor, **of_ray
+        )
+        with sweeps.connected(resources):
+            sweeps.prepare_process(resources)
+            plan = sweeps.begin_sweep(
+                values, self.folder, str(self.grid), self.trust, self.executor
+            )
+            sweeps.train_plan(plan, resources)
         print(f"{counted(len(plan.runs), 'run')} in {self.folder}")
         print(f"Compare them with: dgmarl report {self.folder}")
         if plan.not_runnable:

@@ -73,8 +73,9 @@ def _checked_names(archive: zipfile.ZipFile) -> list[str]:
     for entry in entries:
         name = PurePosixPath(entry.filename)
         below = entry.filename == RESULT or (name.parts[0] == FOLDER and len(name.parts) > 1)
-        plain = name.as_posix() == entry.filename and not {*"\\:\0"} & {*entry.filename}
-        if not below or not plain or ".." in name.parts or entry.is_dir():
+        plain = name.as_posix() == entry.filename and not {*"\\:"} & {*entry.filename}
+        hidden = any(part.startswith(".") for part in name.parts)  # "..", too, and locks
+        if not below or not plain or hidden or entry.is_dir():
             raise ValueError(f"it has a file {entry.filename[:80]!r}")
     return [entry.filename for entry in entries]
 

@@ -199,9 +199,9 @@ def train_apart(
 ) -> None:
     """The same in a process of its own, with the environment variables `share`.
 
-    After each evaluation the process waits for an answer, a line on its standard input, and stops if
-    that is closed: by `stop`, or by the end of this process. It has a session of its own, so that
-    Ctrl-C reaches it only in this way."""
+    After each evaluation the process waits for an answer, a line on its standard input, and stops
+    if that is closed: by `stop`, or by the end of this process. It has a session of its own, so
+    that Ctrl-C reaches it only in this way."""
     # By default every process would reserve most of the GPU's memory.
     environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, **share}
     with TemporaryFile("w+") as errors:

@@ -9,9 +9,10 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, plain
 from dgmarl.files import write_atomic
 from dgmarl.runs.folder import RunFolder
+from dgmarl.runs.reading import STOPPED_EARLY
 from dgmarl.sweeps.batched import shape
 
-FAILURE, STOPPED_EARLY = "failed.txt", "stopped_early.txt"
+FAILURE = "failed.txt"
 State = Literal["done", "begun", "waiting"]
 
 

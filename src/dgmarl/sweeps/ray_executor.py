@@ -35,12 +35,13 @@ from dgmarl.device import task_share
 from dgmarl.errors import RunError, UsageError
 from dgmarl.files import write_atomic
 from dgmarl.runs.checkpoints import indices
+from dgmarl.runs.reading import STOPPED_EARLY
 from dgmarl.sweeps.archives import newest_checkpoint, pack, unpack
 from dgmarl.sweeps.claims import is_written, owner_path
 from dgmarl.sweeps.executor import Listener, Outcome, forward, train_apart
 from dgmarl.sweeps.grid import Halving
 from dgmarl.sweeps.halving import Judge, Standing, standings
-from dgmarl.sweeps.planned import STOPPED_EARLY, PlannedRun, batches
+from dgmarl.sweeps.planned import PlannedRun, batches
 
 POLL_SECONDS = 0.5
 """Between two looks at what tasks have reported."""
@@ -110,9 +111,9 @@ class RayExecutor:
         actor: Any = ray.remote(Post)
         self.post = actor.options(num_cpus=0, resources=HEAD).remote(halving, history)
         resources = {"CPU": task.cpus, "GPU": task.gpus}
-        self.remote: Any = ray.remote(
-            num_cpus=task.cpus, num_gpus=task.gpus, max_retries=0
-        )(train_job)
+        self.remote: Any = ray.remote(num_cpus=task.cpus, num_gpus=task.gpus, max_retries=0)(
+            train_job
+        )
         if not any(_has(node["Resources"], resources) for node in ray.nodes() if node["Alive"]):
             warnings.warn(
                 f"No machine of the Ray cluster has {task.cpus} CPUs and {task.gpus:g} GPUs: runs "
@@ -155,27 +156,34 @@ class RayExecutor:
         values = [run.to_values() for run in runs]
         job = Job(uuid4().hex, values, owner, begun, self.task, self.halving is not None)
         name = f"{runs[0].name} and {len(runs) - 1} more" if runs[1:] else runs[0].name
-        task, told = self.remote.options(name=name).remote(job, self.post), False
-        ended: list[Any] = []
-        while not ended:
-            ended, _ = ray.wait([task], timeout=POLL_SECONDS)
-            for report in ray.get(self.post.take.remote(job.key)):
-                self._receive(report, runs, listener)
-            if stop.is_set() and not told:
-                told = True
-                if not ray.get(self.post.stop.remote(job.key)):
-                    ray.cancel(task)
+        task = self.remote.options(name=name).remote(job, self.post)
+        try:
+            while not ray.wait([task], timeout=POLL_SECONDS)[0]:
+                self._receive(job.key, runs, listener)
+                if stop.is_set() and not self._has_begun_when_stopped(task, job.key):
                     return
+            self._receive(job.key, runs, listener)
+        except BaseException:
+            self._has_begun_when_stopped(task, job.key)
+            raise
         if sentence := ray.get(task):
             raise RunError(sentence)
 
-    def _receive(self, report: dict[str, Any], runs: list[PlannedRun], listener: Listener) -> None:
-        run = runs[report["run"]]
-        if archive := report.pop("archive", b""):
-            unpack(archive, run)
-        elif "status" in report and self.storage:
-            self._fetch(run)
-        forward(report, runs, listener)
+    def _has_begun_when_stopped(self, task: Any, key: str) -> bool:
+        """Ask a task to stop at its next evaluation, or never to begin."""
+        begun = ray.get(self.post.stop.remote(key))
+        if not begun:
+            ray.cancel(task)
+        return begun
+
+    def _receive(self, key: str, runs: list[PlannedRun], listener: Listener) -> None:
+        for report in ray.get(self.post.take.remote(key)):
+            run = runs[report["run"]]
+            if archive := report.pop("archive", b""):
+                unpack(archive, run)
+            elif "status" in report and self.storage:
+                self._fetch(run)
+            forward(report, runs, listener)
 
     def _fetch(self, run: PlannedRun) -> None:
         """Bring here what the storage has, if it is newer."""
@@ -256,9 +264,7 @@ def train_job(job: Job, post: Any) -> str:
 class TaskReports:
     """A listener that tells the post, and does what it answers."""
 
-    def __init__(
-        self, job: Job, post: Any, runs: Sequence[PlannedRun], stop: Event, travels: bool
-    ):
+    def __init__(self, job: Job, post: Any, runs: Sequence[PlannedRun], stop: Event, travels: bool):
         self.job, self.post, self.stop, self.travels = job, post, stop, travels
         self.indices = {run: k for k, run in enumerate(runs)}
         self.storage = Storage(job.task.storage) if job.task.storage else None

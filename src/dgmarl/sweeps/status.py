@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 from dgmarl.config.yaml import read_yaml
 from dgmarl.errors import UsageError
 from dgmarl.files import read_bytes
-from dgmarl.runs.reading import read_metrics
+from dgmarl.runs.reading import STOPPED_EARLY, read_metrics
 from dgmarl.sweeps.claims import owner_of
 from dgmarl.sweeps.plan import GRID, plan_grid
-from dgmarl.sweeps.planned import FAILURE, STOPPED_EARLY, PlannedRun
+from dgmarl.sweeps.planned import FAILURE, PlannedRun
 
 
 class RunStatus(NamedTuple):

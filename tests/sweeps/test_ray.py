@@ -103,7 +103,8 @@ def numbers(runs) -> dict[str, tuple]:
 def test_a_lost_worker_costs_time_and_changes_no_number(cluster, workers, where, tmp_path):
     heard = Heard(lambda: cluster.remove_node(workers[0], allow_graceful=False))
     plan = dgmarl.sweep(GRID, tmp_path / "ray", batched=1, listener=heard, **where)
-    assert (heard.count("published"), heard.count("retried")) == (2, 1)
+    assert heard.count("published") == 2
+    assert heard.count("retried") > 0
     assert numbers(plan.runs) == numbers(dgmarl.sweep(GRID, tmp_path / "local", batched=1).runs)
     again = Heard()
     dgmarl.sweep(GRID, tmp_path / "ray", listener=again, **where)
@@ -117,7 +118,8 @@ def test_twelve_runs_end_as_undisturbed_ones_although_a_worker_is_lost(
 ):
     heard = Heard(lambda: cluster.remove_node(workers[0], allow_graceful=False))
     plan = dgmarl.sweep(MANY, tmp_path / "ray", batched=3, listener=heard, **where)
-    assert (heard.count("published"), heard.count("retried")) == (12, 3)
+    assert heard.count("published") == 12
+    assert heard.count("retried") > 0
     assert numbers(plan.runs) == numbers(dgmarl.sweep(MANY, tmp_path / "local", batched=3).runs)
 
 

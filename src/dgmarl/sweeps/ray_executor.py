@@ -47,6 +47,8 @@ POLL_SECONDS = 0.5
 """Between two looks at what tasks have reported."""
 MOST_LOSSES = 5
 """How often a worker may be lost before its runs have got any further."""
+LOSS_SECONDS = 3.0
+"""Wait after the first loss; after the second in turn it is twice as long, and so on."""
 LOST = (
     *(LocalRayletDiedError, NodeDiedError, ObjectLostError, OutOfMemoryError),
     WorkerCrashedError,
@@ -142,6 +144,7 @@ class RayExecutor:
                 for run in groups[0]:
                     again = f"is tried again, its worker was lost: {_line(error)}"
                     listener.on_end(run, Outcome("retried", again))
+                stop.wait(LOSS_SECONDS * n_losses)  # until the cluster knows of the loss
             except RayError as error:
                 raise RunError(f"Ray: {_line(error)}") from None
 
@@ -171,7 +174,7 @@ class RayExecutor:
 
     def _has_begun_when_stopped(self, task: Any, key: str) -> bool:
         """Ask a task to stop at its next evaluation, or never to begin."""
-        begun = ray.get(self.post.stop.remote(key))
+        begun: Any = ray.get(self.post.stop.remote(key))
         if not begun:
             ray.cancel(task)
         return begun
@@ -273,7 +276,7 @@ class TaskReports:
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:
         """After an evaluation; a checkpoint that it has left is sent. The run waits meanwhile."""
-        report = {"run": self.indices[run], "steps": steps}
+        report: dict[str, Any] = {"run": self.indices[run], "steps": steps}
         if self.travels and self.sent[run] != (newest := _newest(run)):
             self.sent[run] = newest
             report["archive"] = self._send(run)

@@ -6,14 +6,19 @@ import subprocess
 import sys
 import time
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
 import dgmarl
 from dgmarl.config.yaml import write_yaml
+from dgmarl.errors import RunError
 from dgmarl.report.results import gather
 from dgmarl.runs.checkpoints import indices
 from dgmarl.sweeps import executor
+from dgmarl.sweeps.archives import unpack
+from dgmarl.sweeps.grid import Halving
+from dgmarl.sweeps.halving import standings
 from dgmarl.sweeps.plan import Plan, connected, execute_plan, resources_of
 from dgmarl.sweeps.status import sweep_status
 from tests.sweeps.test_executor import planned
@@ -110,6 +115,77 @@ def test_a_lost_worker_costs_time_and_changes_no_number(cluster, workers, where,
     dgmarl.sweep(GRID, tmp_path / "ray", listener=again, **where)
     assert again.ends == []
     assert not ray.is_initialized()
+
+
+class Called:
+    """Stands for an actor: what is called remotely is called at once."""
+
+    def __init__(self, actor):
+        self.actor = actor
+
+    def __getattr__(self, name):
+        return SimpleNamespace(remote=getattr(self.actor, name))
+
+
+def in_a_task(run, train, monkeypatch, storage="", post=None) -> tuple[str, list]:
+    """What a task on a machine without the launcher's disk returns and reports."""
+    monkeypatch.setattr(ray_executor, "train_apart", train)
+    monkeypatch.setattr(ray, "get", lambda reference: reference)
+    post, task = post or ray_executor.Post(None, []), ray_executor.Task(storage=storage)
+    job = ray_executor.Job("key", [run.to_values()], "no claim", [None], task, bool(post.judge))
+    return ray_executor.train_job(job, Called(post)), post.take("key")
+
+
+def evaluated(run, step) -> None:
+    """Write a checkpoint and an evaluation."""
+    state = run.folder / "checkpoints" / f"{step:08d}" / "state"
+    state.parent.mkdir(parents=True)
+    state.write_text("")
+    row = {"seed": 0, "evaluation": 0, "iteration": 1, "step": step, "wall_s": 1.0}
+    row |= {"return_mean": 0.5, "return_std": 0.0, "length_mean": 1.0}
+    (run.folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+
+
+@pytest.mark.parametrize("through", ["ray", "storage"])
+def test_a_full_disk_of_a_worker_is_a_sentence_and_its_checkpoint_is_kept(
+    tmp_path, monkeypatch, through
+):
+    run = planned("ippo-local", tmp_path)
+    address = (tmp_path / "kept").as_uri() if through == "storage" else ""
+
+    def train(runs, stop, listener, share):
+        evaluated(runs[0], 20)
+        listener.on_steps(runs[0], 20)
+        assert not stop.is_set()
+        raise RunError("metrics.jsonl cannot be written (No space left on device)")
+
+    sentence, (report,) = in_a_task(run, train, monkeypatch, address)
+    assert "No space left" in sentence
+    sent = ray_executor.Storage(address).read(run) if address else report["archive"]
+    unpack(sent, run)
+    assert indices(run.folder / "checkpoints") == [20]
+    assert bool(report["archive"]) == (not address)
+
+
+def test_a_run_that_falls_behind_is_stopped_and_says_so(tmp_path, monkeypatch):
+    pytest.importorskip("ray.tune")
+    run = planned("ippo-local", tmp_path)
+
+    def train(runs, stop, listener, share):
+        evaluated(runs[0], 20)
+        listener.on_steps(runs[0], 20)
+        assert stop.is_set()
+        listener.on_end(runs[0], executor.Outcome("interrupted", "interrupted"))
+
+    evaluated(run, 20)
+    better = standings(run)[0]._replace(run="better", score=0.6)
+    post = ray_executor.Post(Halving(2, 1), [better])
+    sentence, (_, end) = in_a_task(run, train, monkeypatch, post=post)
+    assert (sentence, end["status"]) == ("", "stopped")
+    assert end["message"] == "stopped early at 20 of 40 steps, with return 0.500"
+    unpack(end["archive"], run)
+    assert run.stopped_early
+    assert run.state == "done"
 
 
 @pytest.mark.slow

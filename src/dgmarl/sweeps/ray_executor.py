@@ -245,9 +245,16 @@ class Post:
 
 def train_job(job: Job, post: Any) -> str:
     """In a Ray task: train the runs of a job; returns why that failed, or nothing."""
+    try:
+        if ray.get(post.begin.remote(job.key)):
+            _train_here(job, post)
+    except (UsageError, RunError) as error:
+        return str(error)
+    return ""
+
+
+def _train_here(job: Job, post: Any) -> None:
     runs = [PlannedRun.from_values(values) for values in job.runs]
-    if not ray.get(post.begin.remote(job.key)):
-        return ""
     with ExitStack() as stack:
         if travels := bool(job.task.storage) or not _shares_disk(runs[0], job.owner):
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="dgmarl-sweep-")))
@@ -257,11 +264,7 @@ def train_job(job: Job, post: Any) -> str:
                     unpack(ray.get(archive), run)
         stop = Event()
         reports = TaskReports(job, post, runs, stop, travels)
-        try:
-            train_apart(runs, stop, reports, task_share(job.task.cpus, job.task.gpus))
-        except (UsageError, RunError) as error:
-            return str(error)
-    return ""
+        train_apart(runs, stop, reports, task_share(job.task.cpus, job.task.gpus))
 
 
 class TaskReports:

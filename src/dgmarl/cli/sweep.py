@@ -31,8 +31,7 @@ class Sweep:
     out: OptionalFolder = None
     """The folder for the run folders; by default runs/GRID."""
     workers: OptionalCount = None
-    """Programs at a time, by default one; several have processes of their own. With Ray, by default
-    as many as the cluster has room for."""
+    """Programs at a time: by default one, with Ray as many as the cluster has room for."""
     batched: Count = 8
     """Runs of equal shape in one program."""
     retries: Count = 0
@@ -40,15 +39,13 @@ class Sweep:
     executor: Literal["local", "ray"] = "local"
     """Train on this machine, or on those of a Ray cluster (pip install 'dgmarl[ray]')."""
     address: str = "local"
-    """Of the Ray cluster: auto (the one that this machine is part of), ray://HOST:10001, HOST:PORT,
-    or local, which starts one here."""
+    """Of the Ray cluster: auto, ray://HOST:10001, HOST:PORT, or local, which starts one here."""
     cpus: Count = 1
     """Cores of each program, with Ray."""
     gpus: Annotated[float, FLOAT] = 0.0
-    """GPUs of each program, with Ray: 1, or for example 0.25 for four programs on a GPU."""
+    """GPUs of each program, with Ray; 0.25 is for four programs on a GPU."""
     storage: Annotated[str, left_out("URL")] = ""
-    """With Ray, if machines share no disk: where runs are kept on the way, for example
-    s3://bucket/grid. Without it they come back through Ray."""
+    """Where runs are kept on the way if machines share no disk, instead of in Ray: s3://..."""
     trust: Trust = False
     """Execute environments and graph sources that the file names, even if they were never trained
     or checked here."""
@@ -87,7 +84,8 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepStatus:
-    """List the runs of a sweep: done, running and where, stopped, failed and why, or waiting."""
+    """List the runs of a sweep: done, running and where, stopped, failed and why, or waiting; with
+    their steps so far."""
 
     folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
     """The folder of the sweep."""

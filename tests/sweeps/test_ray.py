@@ -1,6 +1,7 @@
 """Sweeps on a real Ray cluster of one head and two workers, which is this machine's loopback."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -227,7 +228,7 @@ def test_a_launcher_that_was_killed_goes_on(cluster, workers, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("through", ["ray", "storage"])
 def test_runs_travel_where_no_disk_is_shared(where, tmp_path, monkeypatch, through):
-    """Begun by an older `reproduce`, whose results are not in the run folder; stopped, resumed."""
+    """Begun here, with the result outside of the run folder as in `reproduce`; stopped, resumed."""
     run = planned("ippo-local", tmp_path, steps=4000)
     stop = Event()
     stop.set()
@@ -244,9 +245,14 @@ def test_runs_travel_where_no_disk_is_shared(where, tmp_path, monkeypatch, throu
         first = max(indices(run.folder / "checkpoints"))
         heard = Heard()
         execute_plan(Plan([run], {}), resources, heard)
-    assert heard.ends == [("ippo-local", "published")]
-    assert max(indices(run.folder / "checkpoints")) > first > 0
-    assert (tmp_path / "kept" / "ippo-local.zip").exists() == (through == "storage")
+        assert max(indices(run.folder / "checkpoints")) > first > 0
+        if through == "storage":
+            assert (tmp_path / "kept" / "ippo-local.zip").exists()
+            shutil.rmtree(tmp_path / "runs")
+            run.result_file.unlink()
+            execute_plan(Plan([run], {}), resources, heard)
+            assert len(heard.ends) == 2
+    assert {*heard.ends} == {("ippo-local", "published")}
     whole = planned("ippo-local", tmp_path / "whole", steps=4000)
     executor.execute([whole])
     assert numbers([run]) == numbers([whole])

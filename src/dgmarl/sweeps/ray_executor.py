@@ -128,6 +128,8 @@ class RayExecutor:
         n_losses = 0
         for run in runs if self.storage else ():
             self._fetch(run)
+            if run.state == "done":
+                listener.on_end(run, Outcome("published", "fetched from the storage"))
         while groups := batches(runs, len(runs)):
             heard = _Progress(listener)
             try:
@@ -141,9 +143,10 @@ class RayExecutor:
                         f"{n_losses} workers were lost, one after the other ({_line(error)}): see "
                         "the logs of the Ray cluster."
                     ) from None
-                for run in groups[0]:
-                    again = f"is tried again, its worker was lost: {_line(error)}"
-                    listener.on_end(run, Outcome("retried", again))
+                again = Outcome("retried", f"is tried again, its worker was lost: {_line(error)}")
+                for run in runs:
+                    if run.state != "done":
+                        listener.on_end(run, again)
                 stop.wait(LOSS_SECONDS * n_losses)  # until the cluster knows of the loss
             except RayError as error:
                 raise RunError(f"Ray: {_line(error)}") from None

@@ -6,21 +6,25 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
 
 import dgmarl
+from dgmarl.config.resolve import extend
 from dgmarl.config.yaml import write_yaml
 from dgmarl.errors import RunError
 from dgmarl.report.results import gather
 from dgmarl.runs.checkpoints import indices
+from dgmarl.runs.folder import RunFolder
 from dgmarl.sweeps import executor
 from dgmarl.sweeps.archives import unpack
 from dgmarl.sweeps.grid import Halving
 from dgmarl.sweeps.halving import standings
 from dgmarl.sweeps.plan import Plan, connected, execute_plan, resources_of
+from dgmarl.sweeps.planned import PlannedRun
 from dgmarl.sweeps.status import sweep_status
 from tests.sweeps.test_executor import planned
 from tests.tiny import GIFT, SMALL
@@ -44,6 +48,7 @@ MANY = {
 }
 """Twelve runs that share a program."""
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}
+FORMAT_1 = Path(__file__).resolve().parents[1] / "data" / "format-1"
 LAUNCH = [sys.executable, "-c", "from dgmarl.cli import main; main()", "sweep"]
 
 
@@ -257,6 +262,23 @@ def test_runs_travel_where_no_disk_is_shared(where, tmp_path, monkeypatch, throu
     executor.execute([whole])
     assert numbers([run]) == numbers([whole])
     dgmarl.load(run.folder)
+
+
+@pytest.mark.slow
+def test_a_run_folder_of_an_older_version_is_resumed(where, tmp_path):
+    def copied(name):
+        folder = Path(shutil.copytree(FORMAT_1 / "mappo-dg-oracle", tmp_path / name / "run"))
+        config = RunFolder(folder).config()
+        config = extend(config, 2 * config.steps)
+        return PlannedRun("old", config, tmp_path / name / "old.json", folder)
+
+    there, here = copied("ray"), copied("local")
+    resources = resources_of(None, 8, 0, **where)
+    with connected(resources):
+        execute_plan(Plan([there], {}), resources)
+    executor.execute([here])
+    assert numbers([there]) == numbers([here])
+    assert min(map(max, numbers([here])["old"][0])) >= here.config.steps
 
 
 @pytest.mark.slow

@@ -4,25 +4,17 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from dgmarl.cli.common import (
-    FLOAT,
-    Count,
-    OptionalCount,
-    OptionalFolder,
-    Trust,
-    counted,
-    left_out,
-)
+from dgmarl.cli.common import Count, Execution, OptionalFolder, Trust, counted
 from dgmarl.cli.guard import AGAIN, EXIT_USAGE, printable
 from dgmarl.config.yaml import read_yaml
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Execution):
     """Train every run of a grid that is not finished, runs of equal shape in one program; several
     launchers may share a folder."""
 
@@ -30,22 +22,8 @@ class Sweep:
     """A configuration in which a list is an axis and anything else is common."""
     out: OptionalFolder = None
     """The folder for the run folders; by default runs/GRID."""
-    workers: OptionalCount = None
-    """Programs at a time: by default one, with Ray as many as the cluster has room for."""
-    batched: Count = 8
-    """Runs of equal shape in one program."""
     retries: Count = 0
     """How often a run that fails is tried again."""
-    executor: Literal["local", "ray"] = "local"
-    """Train on this machine, or on those of a Ray cluster (pip install 'dgmarl[ray]')."""
-    address: str = "local"
-    """Of the Ray cluster: auto, ray://HOST:10001, HOST:PORT, or local, which starts one here."""
-    cpus: Count = 1
-    """Cores of each program, with Ray."""
-    gpus: Annotated[float, FLOAT] = 0.0
-    """GPUs of each program, with Ray; 0.25 is for four programs on a GPU."""
-    storage: Annotated[str, left_out("URL")] = ""
-    """Where runs are kept on the way if machines share no disk, instead of in Ray: s3://..."""
     trust: Trust = False
     """Execute environments and graph sources that the file names, even if they were never trained
     or checked here."""
@@ -64,10 +42,7 @@ class Sweep:
         from dgmarl.sweeps import plan as sweeps
 
         values = read_yaml(self.grid)
-        of_ray = {name: getattr(self, name) for name in ("address", "cpus", "gpus", "storage")}
-        resources = sweeps.resources_of(
-            self.workers, self.batched, self.retries, self.executor, **of_ray
-        )
+        resources = self.resources(self.retries)
         with sweeps.connected(resources):
             sweeps.prepare_process(resources)
             plan = sweeps.begin_sweep(

@@ -123,6 +123,26 @@ def test_a_lost_worker_costs_time_and_changes_no_number(cluster, workers, where,
     assert not ray.is_initialized()
 
 
+BEFORE_JAX = """
+import sys
+from jax._src import xla_bridge
+from dgmarl.cli import main
+from dgmarl.sweeps import ray_executor
+
+def connected(address):
+    sys.exit(3 if xla_bridge.backends_are_initialized() else 7)
+
+ray_executor.connected = connected
+main(["sweep", sys.argv[1], "--executor", "ray"])
+"""
+
+
+def test_ray_is_there_before_jax_uses_a_device(tmp_path):
+    write_yaml(tmp_path / "grid.yaml", {"env": "star-spread/3"})
+    command = [sys.executable, "-c", BEFORE_JAX, str(tmp_path / "grid.yaml")]
+    assert subprocess.run(command, timeout=120).returncode == 7
+
+
 class Called:
     """Stands for an actor: what is called remotely is called at once."""
 

@@ -42,7 +42,7 @@ def test_a_run_arrives_as_it_was_sent_and_older_checkpoints_go(tmp_path):
     write(tmp_path / "there", {**sent, **hidden})
     (tmp_path / "there" / "folder" / "link").symlink_to("/etc/passwd")
     archive = pack(run_in(tmp_path / "there"))
-    assert newest_checkpoint(archive) == 3
+    assert newest_checkpoint(archive, run_in(tmp_path)) == 3
     here = tmp_path / "here"
     kept = {"folder/.result.json.lock": "claim"}
     write(here, {**kept, "folder/config.yaml": "old", "folder/checkpoints/00000001/state/a": "1"})
@@ -56,7 +56,7 @@ def test_the_result_of_a_finished_run_arrives_at_its_place(tmp_path):
     unpack(archive, run_in(tmp_path / "here"))
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
     assert run_in(tmp_path / "here").state == "done"
-    assert newest_checkpoint(archive) > 1e9
+    assert newest_checkpoint(archive, run_in(tmp_path)) > 1e9
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,5 @@ def test_a_link_arrives_as_a_file_and_damage_is_told_in_a_sentence(tmp_path):
     assert not (run.folder / "link").is_symlink()
     with pytest.raises(RunError, match="What came back of run is damaged"):
         unpack(b"no archive", run)
+    with pytest.raises(RunError, match="What came back of run is damaged"):
+        newest_checkpoint(b"no archive", run)

@@ -123,6 +123,46 @@ def test_a_lost_worker_costs_time_and_changes_no_number(cluster, workers, where,
     assert not ray.is_initialized()
 
 
+def test_a_worker_is_lost_only_so_often_without_getting_any_further(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_executor, "LOSS_SECONDS", 0.0)
+    reached = []
+
+    class Losing(ray_executor.RayExecutor):
+        def __init__(self):
+            self.storage = None
+
+        def _train(self, runs, stop, listener):
+            listener.on_steps(runs[0], min(len(reached), 7))  # never beyond 7
+            reached.append(runs[0])
+            raise ray.exceptions.WorkerCrashedError
+
+    heard = Heard()
+    with pytest.raises(RunError, match="6 workers were lost"):
+        Losing()([planned("ippo-local", tmp_path)], Event(), heard)
+    assert len(reached) == 7 + ray_executor.MOST_LOSSES + 1
+    assert heard.count("retried") == len(reached) - 1
+
+
+BEFORE_JAX = """
+import sys
+from jax._src import xla_bridge
+from dgmarl.cli import main
+from dgmarl.sweeps import ray_executor
+
+def connected(address):
+    sys.exit(3 if xla_bridge.backends_are_initialized() else 7)
+
+ray_executor.connected = connected
+main(["sweep", sys.argv[1], "--executor", "ray"])
+"""
+
+
+def test_ray_is_there_before_jax_uses_a_device(tmp_path):
+    write_yaml(tmp_path / "grid.yaml", {"env": "star-spread/3"})
+    command = [sys.executable, "-c", BEFORE_JAX, str(tmp_path / "grid.yaml")]
+    assert subprocess.run(command, timeout=120).returncode == 7
+
+
 class Called:
     """Stands for an actor: what is called remotely is called at once."""
 

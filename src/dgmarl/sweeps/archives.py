@@ -9,11 +9,14 @@ import os
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from dgmarl.errors import RunError
+from dgmarl.errors import RunError, UsageError
 from dgmarl.files import DAMAGE, unwritable, write_atomic
 from dgmarl.runs.checkpoints import indices
+from dgmarl.runs.reading import STOPPED_EARLY
 from dgmarl.sweeps.planned import PlannedRun
 
 RESULT, FOLDER = "result.json", "folder"
@@ -39,14 +42,20 @@ def pack(run: PlannedRun) -> bytes:
 
 def unpack(content: bytes, run: PlannedRun) -> None:
     """Replace the files of a run by those of an archive: checkpoints whole, the result last."""
+    with _opened(content, run) as archive:
+        files = _checked_names(archive)
+        if run.folder is not None:
+            _unpack_folder(archive, [name for name in files if name != RESULT], run.folder)
+        if RESULT in files:
+            write_atomic(run.result_file, archive.read(RESULT))
+
+
+@contextmanager
+def _opened(content: bytes, run: PlannedRun) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            files = _checked_names(archive)
-            if run.folder is not None:
-                _unpack_folder(archive, [name for name in files if name != RESULT], run.folder)
-            if RESULT in files:
-                write_atomic(run.result_file, archive.read(RESULT))
-    except RunError:
+            yield archive
+    except (RunError, UsageError):
         raise
     except DAMAGE as error:
         raise RunError(
@@ -55,11 +64,11 @@ def unpack(content: bytes, run: PlannedRun) -> None:
         ) from None
 
 
-def newest_checkpoint(content: bytes) -> int:
-    """Number of an archive's newest checkpoint; that of a finished run comes after all others."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+def newest_checkpoint(content: bytes, run: PlannedRun) -> int:
+    """Number of an archive's newest checkpoint; one that is done comes after all others."""
+    with _opened(content, run) as archive:
         names = _checked_names(archive)
-    if RESULT in names:
+    if {RESULT, f"{FOLDER}/{STOPPED_EARLY}"} & {*names}:
         return MOST_UNPACKED
     inside = (name.removeprefix(CHECKPOINTS) for name in names if name.startswith(CHECKPOINTS))
     numbers = (name.partition("/")[0] for name in inside)

@@ -125,19 +125,14 @@ class RayExecutor:
 
     def __call__(self, runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
         """Train, also if workers are lost, as long as the runs get any further."""
-        n_losses = 0
-        for run in runs if self.storage else ():
-            self._fetch(run)
-            if run.state == "done":
-                listener.on_end(run, Outcome("published", "fetched from the storage"))
-        while groups := batches(runs, len(runs)):
-            heard = _Progress(listener)
+        n_losses, heard = 0, _Progress(listener)
+        while groups := self._left(runs, listener):
             try:
                 for group in groups:
                     self._train(group, stop, heard)
                 return
             except LOST as error:
-                n_losses = 1 if heard.got_further else n_losses + 1
+                n_losses = 1 if heard.got_further() else n_losses + 1
                 if n_losses > MOST_LOSSES:
                     raise RunError(
                         f"{n_losses} workers were lost, one after the other ({_line(error)}): see "
@@ -150,6 +145,15 @@ class RayExecutor:
                 stop.wait(LOSS_SECONDS * n_losses)  # until the cluster knows of the loss
             except RayError as error:
                 raise RunError(f"Ray: {_line(error)}") from None
+
+    def _left(self, runs: Sequence[PlannedRun], listener: Listener) -> list[list[PlannedRun]]:
+        """What is still to be trained, once all that the storage has is here."""
+        for run in runs if self.storage else ():
+            if run.state != "done":
+                self._fetch(run)
+                if run.state == "done":
+                    listener.on_end(run, Outcome("published", "fetched from the storage"))
+        return batches(runs, len(runs))
 
     def _train(self, runs: list[PlannedRun], stop: Event, listener: Listener) -> None:
         # The process of a lost worker stops at its next evaluation.
@@ -170,7 +174,8 @@ class RayExecutor:
                     return
             self._receive(job.key, runs, listener)
         except BaseException:
-            self._has_begun_when_stopped(task, job.key)
+            with suppress(RayError):
+                self._has_begun_when_stopped(task, job.key)
             raise
         if sentence := ray.get(task):
             raise RunError(sentence)
@@ -195,19 +200,25 @@ class RayExecutor:
         """Bring here what the storage has, if it is newer."""
         assert self.storage is not None
         archive = self.storage.read(run)
-        here = max(indices(run.folder / "checkpoints"), default=-1) if run.folder else -1
-        if archive and run.state != "done" and newest_checkpoint(archive) > here:
+        if archive and newest_checkpoint(archive, run) > _newest(run):
             unpack(archive, run)
 
 
 class _Progress:
-    """A listener that passes on what it hears, and knows whether any run has got further."""
+    """A listener that passes on what it hears, and remembers how far runs have got."""
 
     def __init__(self, listener: Listener):
-        self.listener, self.got_further = listener, False
+        self.listener, self.further = listener, False
+        self.steps: dict[PlannedRun, int] = {}
+
+    def got_further(self) -> bool:
+        """Whether some run has had more steps than ever before, since the last call."""
+        further, self.further = self.further, False
+        return further
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:
-        self.got_further = True
+        if steps > self.steps.get(run, 0):
+            self.steps[run], self.further = steps, True
         self.listener.on_steps(run, steps)
 
     def on_end(self, run: PlannedRun, outcome: Outcome) -> None:

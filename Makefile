@@ -30,6 +30,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/envs.py
 	$(BIN)/python benchmarks/credit.py
 	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/adapters.py
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .ruff_cache .hypothesis

@@ -11,6 +11,7 @@ random policy in each environment of published results: what trained ones are he
 
 import argparse
 import json
+import os
 import platform
 from collections.abc import Callable
 from functools import partial
@@ -191,7 +192,8 @@ def main() -> None:
         Console(width=140).print(table(measured, device))
     if options.json:
         versions = {"jax": jax.__version__, "python": platform.python_version()}
-        found = {"device": device, "versions": versions, "rows": measured}
+        load = round(os.getloadavg()[0], 1)
+        found = {"device": device, "load": load, "versions": versions, "rows": measured}
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 

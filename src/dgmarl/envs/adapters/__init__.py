@@ -8,7 +8,8 @@ has `make(name, **options)`."""
 import importlib
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from types import ModuleType
 from typing import Any
 
@@ -31,9 +32,19 @@ def maker(door: str) -> Callable[..., Environment]:
 
 
 def library(module: str) -> ModuleType:
-    """Import a module that needs an optional package, or say how to install it."""
+    """Import a module that needs an optional package, or say how to install it.
+
+    Importing JaxMARL prints, and sets `sys.stdout` and `sys.stderr` to those of the process: they
+    are set back."""
+    from unittest.mock import patch
+
+    quiet = StringIO()
     try:
-        with redirect_stdout(sys.stdout):  # importing JaxMARL replaces it, whoever had set it
+        with (
+            redirect_stdout(quiet),
+            redirect_stderr(sys.stderr),
+            patch.object(sys, "__stdout__", quiet),
+        ):
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or module).partition(".")[0]

@@ -29,7 +29,7 @@ def raised_by_callback(error: BaseException) -> str:
         return ""
     fault = text.rpartition(f"{WorkerError.__name__}: ")
     if fault[1]:
-        return " ".join(fault[2].split())
+        return fault[2].partition("\n")[0]
     place, _, reason = text.rpartition('File "')[2].partition("\n")
     place = place.replace('", line', " line").partition(", in ")[0]
     return f"raised {' '.join(reason.split())[:200]} ({place})"

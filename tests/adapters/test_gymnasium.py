@@ -6,16 +6,10 @@ import pytest
 from gymnasium import spaces
 
 from dgmarl import UsageError
-from dgmarl.envs.adapters.worker import BEGIN, STEP, Layout, Recipe, Simulator, make
+from dgmarl.envs.adapters.worker import BEGIN, STEP, Recipe, Simulator, make
 from dgmarl.envs.registry import make_env
 
 FORAGING = "Foraging-8x8-2p-1f-v3"
-
-
-def parts(layout: Layout, numbers: np.ndarray) -> dict[str, np.ndarray]:
-    sizes = [int(np.prod(shape)) for shape in layout.parts().values()]
-    split = np.split(numbers, np.cumsum(sizes)[:-1])
-    return dict(zip(layout.parts(), split, strict=True))
 
 
 class Team(gymnasium.Env):
@@ -45,14 +39,14 @@ def test_foraging_is_what_the_original_plays():
     original = gymnasium.make(FORAGING, disable_env_checker=True)
     views, _ = original.reset(seed=7)
     episode, numbers = env.workers.play(np.array([[BEGIN, -1, 0, 7, 0, 0]], np.int32))
-    np.testing.assert_array_equal(parts(env.layout, numbers[0])["agents_view"], np.ravel(views))
+    np.testing.assert_array_equal(env.layout.parts(numbers[0])["agents_view"], views)
     draw = np.random.default_rng(0)
     for t in range(50):
         actions = draw.integers(6, size=2)
         row = np.array([[STEP, episode[0], t, 0, *actions]], np.int32)
-        found = parts(env.layout, env.workers.play(row)[1][0])
+        found = env.layout.parts(env.workers.play(row)[1][0])
         views, rewards, terminated, truncated, _ = original.step(tuple(actions))
-        np.testing.assert_array_equal(found["agents_view"], np.ravel(views))
+        np.testing.assert_array_equal(found["agents_view"], views)
         np.testing.assert_allclose(found["reward"], rewards)
         assert (found["terminated"], found["truncated"]) == (terminated, truncated)
         if terminated:
@@ -65,10 +59,10 @@ def test_a_reward_of_the_team_is_divided_and_spaces_are_flattened():
     simulator = Simulator(make(recipe), recipe)
     layout = simulator.layout
     assert (layout.view_sizes, layout.n_actions, layout.horizon) == ((4, 2), (2, 3), 3)
-    first = parts(layout, simulator.begin(0))
-    assert first["agents_view"].tolist() == [0, 0, 0, 1, 0, 1, 0, 0]
-    assert first["action_mask"].tolist() == [1, 1, 0, 1, 1, 1]
-    going, ended = (parts(layout, simulator.step(actions)) for actions in ((0, 0), (0, 2)))
+    first = layout.parts(simulator.begin(0))
+    assert first["agents_view"].tolist() == [[0, 0, 0, 1], [0, 1, 0, 0]]
+    assert first["action_mask"].tolist() == [[1, 1, 0], [1, 1, 1]]
+    going, ended = (layout.parts(simulator.step(actions)) for actions in ((0, 0), (0, 2)))
     assert going["reward"].tolist() == [3, 3]
     assert (going["terminated"], ended["terminated"], ended["truncated"]) == (0, 1, 0)
     assert ended["alive"].tolist() == [0, 0]

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from dgmarl import UsageError, api
+from dgmarl.cli.guard import explain
 from dgmarl.config.resolve import resolve
 from dgmarl.envs.adapters.worker import BEGIN, STEP
 from dgmarl.envs.checker import check_env
 from dgmarl.envs.registry import make_env
-from dgmarl.errors import RunError, WorkerError
+from dgmarl.errors import RunError, WorkerError, quiet_callbacks
 from dgmarl.graphs.interventional import InterventionalSource, intervene_batch
 from dgmarl.rollout import Batch, act_randomly, collect, evaluate, reset_envs
 from dgmarl.runs.checkpoints import indices
@@ -151,6 +152,7 @@ def command(kind, episode=-1, time=0, seed=0, actions=(0, 0, 0)):
     ("fault", "words"),
     [
         ("raise", r"raised ValueError: the server is gone \(.*zoo.py line \d+\)"),
+        ("connection", r"raised EOFError \(.*zoo.py line \d+\)"),
         ("hang", r"did not answer within 0.5 s"),
         ("nan", r"gave a NaN or infinite number as reward"),
         ("names", r"has an agent 'jogger' now, but began with runner, guard, clock"),
@@ -170,6 +172,17 @@ def test_a_fault_names_worker_and_step_and_ends_all_workers(fault, words):
     assert all(process.poll() is not None for process in started)
     with pytest.raises(WorkerError, match=words):
         workers.play(command(BEGIN))
+
+
+def test_every_command_tells_a_fault_in_one_sentence():
+    env = lane(fault="raise", at=1)
+    state, _ = env.reset(jax.random.key(0))
+    with quiet_callbacks(), pytest.raises(Exception, match="server is gone") as stopped:
+        env.step(jax.random.key(0), state, jnp.zeros(3, jnp.int32))
+    code, sentence = explain(stopped.value)
+    assert code == 1
+    assert sentence.startswith("The environment raised ValueError: the server is gone (")
+    assert sentence.endswith("(worker 0, step 1 of an episode): correct it.")
 
 
 def test_a_state_can_be_stepped_from_once():
@@ -210,24 +223,25 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_copies_answer_what_other_actions_would_have_done():
-    """Only the guard's push reaches another agent; its random distance is the same in all copies,
-    so that the clock and the runner reach nobody."""
-    env = lane(local_state="place_of")
+@pytest.mark.parametrize("kind", ["", pytest.param("set", marks=pytest.mark.slow)])
+def test_copies_answer_what_other_actions_would_have_done(kind):
+    """Only the guard's push reaches another agent: at once, or after a step if it is delayed. Its
+    random distance is the same in all copies, so that the clock and the runner reach nobody."""
+    env = lane(kind=kind, local_state="place_of", delay=1)
     needs = frozenset({"states", "keys"})
 
     @jax.jit
     def graphs(key):
         batch = played(env, key, 4, needs, n_envs=2)
-        return intervene_batch(env, batch), batch.observation.action_mask[..., 1, 2]
+        found = [intervene_batch(env, batch, horizon=h, chunk=3).action_graph for h in (1, 2)]
+        return *found, batch.observation.action_mask[..., 1, 2]
 
-    found, can_push = graphs(jax.random.key(1))
-    expected = np.broadcast_to(np.eye(3, dtype=bool), (4, 2, 3, 3)).copy()
-    expected[..., 1, 0] = can_push
-    np.testing.assert_array_equal(found.action_graph, expected)
-    np.testing.assert_array_equal(found.reward_graph, expected)
-    again, _ = graphs(jax.random.key(1))
-    np.testing.assert_array_equal(again.action_graph, expected)
+    once, twice, can_push = graphs(jax.random.key(1))
+    alone = np.broadcast_to(np.eye(3, dtype=bool), (4, 2, 3, 3)).copy()
+    np.testing.assert_array_equal(once, alone)
+    # The step after the last is not recorded.
+    alone[:3, :, 1, 0] = can_push[:3]
+    np.testing.assert_array_equal(twice, alone)
 
 
 def test_who_cannot_be_copied_says_why():
@@ -238,8 +252,6 @@ def test_who_cannot_be_copied_says_why():
     source = InterventionalSource()
     with pytest.raises(UsageError, match=r"zoo cannot be asked .*TypeError.*--graph learned"):
         source.init(jax.random.key(0), lane(kind="locked"))
-    with pytest.raises(UsageError, match=r"only one step can be asked"):
-        InterventionalSource(2).init(jax.random.key(0), lane())
 
 
 def test_mpe_is_copied_although_its_pickles_are_fresh_environments():
@@ -299,10 +311,13 @@ def test_the_checker_accepts_it_and_says_what_it_lacks():
     assert "method raised ValueError: the server is gone" in broken.sentence
 
 
+OPTIONS = {"workers": 1, "timeout": 1, "after": 8, "max_cycles": 4}
+"""Faults come in the 9th episode of an environment."""
+
+
 def failing(out, fault="raise"):
-    """A run whose environments fail in their 9th episode."""
-    options = {"workers": 1, "timeout": 1, "after": 8, "max_cycles": 4}
-    config = resolve(LANE, "ippo-local", SMALL, seeds=2, steps=400, env_options=options)
+    """What a run says that fails, and how often it was evaluated before."""
+    config = resolve(LANE, "ippo-local", SMALL, seeds=2, steps=400, env_options=OPTIONS)
     evaluated = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FAULT, fault)
@@ -328,6 +343,14 @@ def test_a_run_goes_on_once_its_environment_is_mended(tmp_path, fault):
     result = api.resume(tmp_path / "run")
     assert (result.steps[:, -1] >= 400).all()
     assert result.returns.shape[1] > evaluated
+
+
+@pytest.mark.slow
+def test_runs_of_whole_episodes_resume_exactly(tmp_path):
+    failing(tmp_path / "run")
+    resumed = api.resume(tmp_path / "run")
+    whole = api.train_config(resumed.config)
+    np.testing.assert_array_equal(resumed.returns, whole.returns)
 
 
 def test_a_resumed_run_begins_new_episodes(tmp_path):

@@ -17,10 +17,11 @@ class Lane(ParallelEnv):
     """The runner and the guard walk on a line. The guard's action 2 pushes the runner, by a random
     distance. The clock leaves after two steps. All end at the goal, or after `max_cycles`."""
 
-    def __init__(self, max_cycles=4, fault="", at=3, after=0, goal=100.0):
-        """fault: in the step `at` of every episode but the first `after`."""
+    def __init__(self, max_cycles=4, fault="", at=3, after=0, goal=100.0, delay=0):
+        """fault: in the step `at` of every episode but the first `after`. delay: of a push, in
+        steps."""
         self.max_cycles, self.fault, self.at, self.after = max_cycles, fault, at, after
-        self.goal, self.episodes = goal, 0
+        self.goal, self.delay, self.episodes = goal, delay, 0
         self.possible_agents = list(SIZES)
         self.agents = []
 
@@ -33,6 +34,7 @@ class Lane(ParallelEnv):
     def reset(self, seed=None, options=None):
         self.random = np.random.default_rng(seed)
         self.place, self.time = {"runner": self.random.normal(), "guard": 0.0, "clock": 0.0}, 0
+        self.pushes = [0.0] * self.delay
         self.agents, self.episodes = list(SIZES), self.episodes + 1
         return self._views(), {agent: {} for agent in self.agents}
 
@@ -43,8 +45,9 @@ class Lane(ParallelEnv):
         self._fail(fault)
         for agent, action in actions.items():
             self.place[agent] += float(action == 1)
-        if actions["guard"] == 3:
-            self.place["runner"] += self.random.uniform(1, 2)
+        push = self.random.uniform(1, 2) * (actions["guard"] == 3)
+        self.pushes.append(push)
+        self.place["runner"] += self.pushes.pop(0)
         acted = list(self.agents)
         ended = self.place["runner"] >= self.goal
         late = self.time >= self.max_cycles
@@ -67,6 +70,8 @@ class Lane(ParallelEnv):
     def _fail(self, fault):
         if fault == "raise":
             raise ValueError("the server\nis gone")
+        if fault == "connection":
+            raise EOFError
         if fault == "hang":
             time.sleep(3600)
         if fault == "exit":
@@ -93,10 +98,10 @@ class Settable(Locked):
     """Cannot be copied, but set."""
 
     def get_state(self):
-        return self.place, self.time, self.agents, self.random
+        return self.place, self.time, self.agents, self.random, self.pushes
 
     def set_state(self, state):
-        self.place, self.time, self.agents, self.random = state
+        self.place, self.time, self.agents, self.random, self.pushes = state
 
 
 class WithState(Lane):

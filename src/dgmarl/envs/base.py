@@ -100,8 +100,8 @@ class Environment(ABC, Generic[State]):
         """A new episode if this one is done, else what was given; only called if `on_host`."""
         raise NotOfferedError(self, "begin_where")
 
-    def no_interventions(self, horizon: int = 1) -> str:
-        """Why `horizon` steps cannot be taken again from an earlier state; empty if they can."""
+    def no_interventions(self) -> str:
+        """Why `step` cannot be called again from an earlier state; empty if it can."""
         return "" if self.can_intervene else "its simulator cannot be set back"
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:

@@ -37,6 +37,8 @@ TOLERANCE = 1e-6
 
 CHUNK_FLOATS = 2**22
 """Size of the local states in the default chunk, in floats: 16 MiB per seed."""
+HOST_BRANCHES = 2**10
+"""Branches in the default chunk of an environment on the host: each is a copy of it."""
 
 
 class Interventions(NamedTuple):
@@ -229,7 +231,7 @@ class InterventionalSource(GivenSource):
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """No state; the environment is kept for the interventions."""
-        if reason := env.no_interventions(self.horizon):
+        if reason := env.no_interventions():
             raise UsageError(
                 f"{env.spec.name} cannot be asked what another action would have done ({reason}): "
                 "choose --graph learned."
@@ -333,13 +335,15 @@ def _differ(values: Array, allowed: Bool[Array, "N K"], tolerance: float) -> Boo
 
 
 def _default_chunk(env: Environment, batch: Batch, alternatives: int | None) -> int:
-    """The number of states whose branches' local states fit into `CHUNK_FLOATS`."""
+    """The number of states whose branches' local states fit into `CHUNK_FLOATS`, or whose branches
+    are `HOST_BRANCHES`."""
     own_size = prod(batch.observation.agents_view.shape[2:])
     if env.offers("local_state"):
         first = jax.tree.map(lambda leaf: leaf[0, 0], batch.extras["states"])
         own_size = prod(jax.eval_shape(env.local_state, first).shape)
     n_choices = env.spec.n_actions if alternatives is None else alternatives + 1
-    return max(1, CHUNK_FLOATS // (env.spec.n_agents * n_choices * max(own_size, 1)))
+    branches = HOST_BRANCHES if env.on_host else CHUNK_FLOATS // max(own_size, 1)
+    return max(1, branches // (env.spec.n_agents * n_choices))
 
 
 def _check_shapes(

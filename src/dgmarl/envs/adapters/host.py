@@ -49,7 +49,7 @@ class HostState(NamedTuple):
 
     episode: Int[Array, ""]
     time: Int[Array, ""]
-    """Steps so far; -1: a branch, which cannot be stepped from."""
+    """Steps so far; below 0: a branch, or a state that is gone."""
     ended: Bool[Array, ""]
     observation: Observation
     local: Float[Array, "N L"]
@@ -68,7 +68,7 @@ class HostEnvironment(Environment[HostState]):
         except worker.UnfitError as error:
             raise UsageError(str(error)) from None
         layout, self.recipe = self.layout, recipe
-        n, obs_size = layout.parts()["agents_view"]
+        n, obs_size = layout.shapes["agents_view"]
         self.spec = EnvSpec(
             f"{recipe.door}:{recipe.name}",
             n_agents=n,
@@ -121,10 +121,8 @@ class HostEnvironment(Environment[HostState]):
         """End the worker processes; the next episode starts new ones."""
         self.workers.close()
 
-    def no_interventions(self, horizon: int = 1) -> str:
+    def no_interventions(self) -> str:
         """Why copies cannot be stepped from an earlier state; empty if they can."""
-        if horizon > 1:
-            return "only one step can be asked of an environment in worker processes"
         return self._why_no_copies
 
     @cached_property
@@ -158,7 +156,7 @@ class HostEnvironment(Environment[HostState]):
     ) -> tuple[HostState, Observation, Outcome]:
         command = jnp.concatenate([jnp.stack([kind, episode, time, seed]), action])
         episode, numbers = self._call(command)
-        part = _split(self.layout, numbers)
+        part = self.layout.parts(numbers)
         views, state = part["agents_view"], part["global_state"]
         observation = Observation(
             views,
@@ -313,15 +311,6 @@ def _batched(workers: Workers) -> Any:
     return call
 
 
-def _split(layout: Layout, numbers: Float[Array, "K"]) -> dict[str, Array]:
-    parts, start = {}, 0
-    for name, shape in layout.parts().items():
-        size = int(np.prod(shape))
-        parts[name] = numbers[start : start + size].reshape(shape)
-        start += size
-    return parts
-
-
 def make_host(
     door: str,
     name: str,
@@ -336,6 +325,8 @@ def make_host(
     observation, or the name of a function(env, agent) of the environment's module; for graphs.
     workers: processes; 0: one per core. timeout: seconds that one step may take. options: for the
     environment's constructor."""
+    if os.name == "nt":
+        raise UsageError(f"{door}:{name} needs worker processes as Linux and macOS have them.")
     module = host_module(door, name)
     for package in {"gymnasium", door, module.partition(".")[0]} & PACKAGES:
         library(package)

@@ -1,7 +1,7 @@
 """A worker process: PettingZoo and Gymnasium environments as vectors of numbers.
 
-Run as a script by `dgmarl.envs.adapters.host`, which imports this module for `probe` only. It needs
-NumPy, Gymnasium and the environment's own packages, not JAX: a worker starts quickly and is small.
+Run as a script by `dgmarl.envs.adapters.host`, which itself calls only `probe` and `why_no_copies`.
+It needs NumPy, Gymnasium and the packages of the environment, not JAX: workers start quickly.
 
 A request is (kind, episode, time, seed, *actions). The answer to each is one message: `GOOD` and
 the numbers of `Layout`, or `BAD` and a sentence, after which the worker ends. It ends too when its
@@ -15,8 +15,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +30,8 @@ NOTHING, BEGIN, STEP, KEEP = range(4)
 """Kinds of requests: none, a new episode, a step, a step after which the state before it may be
 stepped from again."""
 GOOD, BAD = b"+", b"-"
+UNKNOWN, BRANCH = -1, -2
+"""Times of states that are gone, and of the first of all branches; the others have lower ones."""
 LIMITS = ("max_cycles", "max_steps", "_max_episode_steps", "max_episode_steps", "episode_limit")
 """Attributes under which environments keep the length of an episode."""
 
@@ -74,7 +78,8 @@ class Layout:
     """0: the environment has no local states."""
     horizon: int
 
-    def parts(self) -> dict[str, tuple[int, ...]]:
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each part of the numbers, in order."""
         n = len(self.agents)
         return {
@@ -89,24 +94,38 @@ class Layout:
             "time": (),
         }
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        return np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()]).tolist()
+
     @property
     def size(self) -> int:
         """How many numbers there are."""
-        return sum(int(np.prod(shape)) for shape in self.parts().values())
+        return self._ends[-1]
+
+    def parts(self, numbers: Any) -> dict[str, Any]:
+        """Views of the parts; `numbers` may be an array of NumPy or JAX."""
+        starts = [0, *self._ends]
+        return {
+            name: numbers[start:end].reshape(shape)
+            for (name, shape), start, end in zip(
+                self.shapes.items(), starts, self._ends, strict=False
+            )
+        }
 
 
 class Simulator:
     """One environment, its episodes told in numbers."""
 
     def __init__(self, env: Any, recipe: Recipe, layout: Layout | None = None):
-        self.env, self.recipe, self.time = env, recipe, 0
+        self.env, self.recipe, self.time, self.running = env, recipe, 0, False
         self.own = _own_state(recipe)
         self.layout = layout or _layout(env, recipe, self.own)
         self.index = {name: k for k, name in enumerate(self.layout.agents)}
 
     def begin(self, seed: int) -> np.ndarray:
         """A new episode."""
-        self.time = 0
+        self.time, self.running = 0, True
         views, infos = self.env.reset(seed=seed)
         return self._numbers(views, infos, {}, self.env.agents, (False, False))
 
@@ -124,6 +143,7 @@ class Simulator:
         cut = self.time >= self.layout.horizon and bool(staying)
         ended = cut or not staying or all(terminated[a] or truncated[a] for a in chosen)
         kept = [a for a in chosen if truncated.get(a) and not terminated.get(a)]
+        self.running = not ended
         is_cut = ended and (cut or bool(kept))
         alive = [*staying, *kept] if is_cut else staying
         return self._numbers(views, infos, rewards, alive, (ended and not is_cut, is_cut))
@@ -134,7 +154,8 @@ class Simulator:
         """All parts of `Layout.parts` in one vector."""
         layout = self.layout
         self._refuse_strangers([*views, *rewards, *alive])
-        parts = {name: np.zeros(shape, np.float32) for name, shape in layout.parts().items()}
+        numbers = np.zeros(layout.size, np.float32)
+        parts = layout.parts(numbers)
         parts["action_mask"][:, 0] = 1  # agents that have left can do nothing
         for name in views:
             view, mask = _view(self.env.observation_space(name), views[name], infos.get(name))
@@ -158,12 +179,12 @@ class Simulator:
             parts["global_state"][:] = state
         if self.own is not None:
             parts["local"][:] = _local(self.own, self.env, layout, parts["agents_view"])
-        for name in ("agents_view", "global_state", "reward", "local"):
-            if not np.isfinite(parts[name]).all():
-                raise MisbehaviourError(f"gave a NaN or infinite number as {name}")
         parts["terminated"][()], parts["truncated"][()] = end
         parts["time"][()] = self.time
-        return np.concatenate([part.reshape(-1) for part in parts.values()])
+        if not np.isfinite(numbers).all():
+            bad = next(name for name, part in parts.items() if not np.isfinite(part).all())
+            raise MisbehaviourError(f"gave a NaN or infinite number as {bad}")
+        return numbers
 
     def _refuse_strangers(self, names: Iterable[str]) -> None:
         for name in names:
@@ -179,17 +200,17 @@ class Simulator:
 
     def freeze(self) -> Any:
         """The state, to be stepped from later."""
-        return _get_state(self.env), self.time
+        state = self.env.get_state() if _can_be_set(self.env) else self.env
+        return copy.deepcopy(state), self.time
 
     def thaw(self, frozen: Any) -> "Simulator":
         """A simulator in that state; this one is used up if it can only be set back."""
         state, when = frozen
-        env = self.env
-        if hasattr(env, "set_state"):
-            env.set_state(copy.deepcopy(state))
+        if _can_be_set(self.env):
+            other = self
+            self.env.set_state(copy.deepcopy(state))
         else:
-            env = copy.deepcopy(state)
-        other = Simulator(env, self.recipe, self.layout)
+            other = Simulator(copy.deepcopy(state), self.recipe, self.layout)
         other.time = when
         return other
 
@@ -221,14 +242,14 @@ def why_no_copies(recipe: Recipe) -> str:
         layout, draw = original.layout, np.random.default_rng(0)
         numbers = original.begin(0)
         for _ in range(min(5, layout.horizon)):
-            mask = _part(layout, numbers, "action_mask")
+            mask = layout.parts(numbers)["action_mask"]
             actions = [draw.choice(np.flatnonzero(row)) for row in mask]
             frozen = original.freeze()
             numbers = original.step(actions)
             copies = [spare.thaw(frozen).step(actions) for _ in range(2)]
             if not all(np.array_equal(numbers, other) for other in copies):
                 return "copies of it give different results for the same actions"
-            if _part(layout, numbers, "terminated") or _part(layout, numbers, "truncated"):
+            if not original.running:
                 break
     except Exception as error:
         return f"it cannot be copied, {_line(error)}"
@@ -288,8 +309,9 @@ class _AsParallel:
         n = len(self.possible_agents)
         # A reward of the team is divided, so that the sum over agents is that reward.
         reward = [reward / n] * n if np.ndim(reward) == 0 else reward
-        ends = [np.broadcast_to(flags, n) for flags in (terminated, truncated)]
-        if (ends[0] | ends[1]).all():
+        both = (terminated, truncated)
+        ends = [[flags] * n if np.ndim(flags) == 0 else flags for flags in both]
+        if all(one or other for one, other in zip(*ends, strict=True)):
             self.agents = []
         return self._by_agent(views), self._by_agent(reward), *map(self._by_agent, ends), {}
 
@@ -368,11 +390,11 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
     if own is None:
         return layout
     local = _local(own, env, layout, padded)
-    return Layout(**{**vars(layout), "local_size": local.shape[1]})
+    return replace(layout, local_size=local.shape[1])
 
 
 def _longest(env: Any, recipe: Recipe) -> int:
-    spec = getattr(env, "spec", None)
+    spec = getattr(env.unwrapped, "spec", None)
     found = [getattr(env.unwrapped, name, None) for name in LIMITS]
     for limit in (*found, getattr(spec, "max_episode_steps", None)):
         if isinstance(limit, int | np.integer) and limit > 0:
@@ -439,19 +461,8 @@ def _local(
     return views[:, own]
 
 
-def _get_state(env: Any) -> Any:
-    get = getattr(env, "get_state", None)
-    return copy.deepcopy(get() if get and hasattr(env, "set_state") else env)
-
-
-def _part(layout: Layout, numbers: np.ndarray, name: str) -> np.ndarray:
-    start = 0
-    for part, shape in layout.parts().items():
-        size = int(np.prod(shape))
-        if part == name:
-            return numbers[start : start + size].reshape(shape)
-        start += size
-    raise KeyError(name)
+def _can_be_set(env: Any) -> bool:
+    return hasattr(env, "get_state") and hasattr(env, "set_state")
 
 
 @dataclass
@@ -474,18 +485,31 @@ class Worker:
         self.idle = [Simulator(make(recipe), recipe)]
         self.layout, self.spare = self.idle[0].layout, None
         self.episodes: dict[int, _Episode] = {}
+        self.branches: dict[int, Any] = {}
         allow_copies()
 
-    def answer(self, request: tuple[int, ...]) -> np.ndarray:
+    def answers(self, requests: list[tuple[int, ...]]) -> Iterator[np.ndarray]:
+        """The numbers that each of a program's requests asks for. Branches live until something
+        else than another step of theirs is asked."""
+        if requests[0][2] > BRANCH:
+            self.branches.clear()
+        for request in requests:
+            with _blamed():
+                numbers = self.answer(*request)
+            yield numbers
+
+    def answer(self, kind: int, number: int, when: int, seed: int, *actions: int) -> np.ndarray:
         """The numbers that one request asks for."""
-        kind, number, when, seed, *actions = request
         if kind == BEGIN:
             return self._begin(number, seed)
         episode = self.episodes.get(number)
         if episode and episode.simulator and episode.simulator.time == when:
             return self._step(number, episode, actions, kind == KEEP)
         if episode and when in episode.past:
-            return self._branch(episode, when, actions)
+            episode.asked = True
+            return self._branch(BRANCH - len(self.branches), episode.past[when], actions)
+        if when in self.branches:
+            return self._branch(when, self.branches[when], actions)
         return self._unknown()
 
     def _begin(self, number: int, seed: int) -> np.ndarray:
@@ -497,7 +521,9 @@ class Worker:
         self.episodes[number] = _Episode(simulator)
         return numbers
 
-    def _step(self, number: int, episode: _Episode, actions: list[int], keep: bool) -> np.ndarray:
+    def _step(
+        self, number: int, episode: _Episode, actions: tuple[int, ...], keep: bool
+    ) -> np.ndarray:
         simulator = episode.simulator
         assert simulator is not None
         if keep:
@@ -505,28 +531,28 @@ class Worker:
                 episode.past, episode.asked = {}, False
             episode.past[simulator.time] = simulator.freeze()
         numbers = simulator.step(actions)
-        if _part(self.layout, numbers, "terminated") or _part(self.layout, numbers, "truncated"):
+        if not simulator.running:
             self.idle.append(simulator)
             episode.simulator = None
             if not episode.past:
                 del self.episodes[number]
         return numbers
 
-    def _branch(self, episode: _Episode, when: int, actions: list[int]) -> np.ndarray:
-        """What other actions would have done; nothing can follow."""
-        episode.asked = True
+    def _branch(self, number: int, kept: Any, actions: tuple[int, ...]) -> np.ndarray:
+        """What other actions would have done. The number of the branch stands for the time."""
         self.spare = self.spare or self._fresh()
-        numbers = self.spare.thaw(episode.past[when]).step(actions)
-        _part(self.layout, numbers, "time")[()] = -1
+        simulator = kept if isinstance(kept, Simulator) else self.spare.thaw(kept)
+        numbers = simulator.step(actions)
+        self.branches[number] = simulator.freeze() if simulator is self.spare else simulator
+        self.layout.parts(numbers)["time"][()] = number
         return numbers
 
     def _unknown(self) -> np.ndarray:
         """For a state that is gone. Only seeds that have had their steps ask for such states, and
         ignore the answer; should anyone else, the reward stops the run."""
         numbers = np.zeros(self.layout.size, np.float32)
-        _part(self.layout, numbers, "action_mask")[:] = 1
-        _part(self.layout, numbers, "reward")[:] = np.nan
-        _part(self.layout, numbers, "time")[()] = -1
+        parts = self.layout.parts(numbers)
+        parts["action_mask"][:], parts["reward"][:], parts["time"][()] = 1, np.nan, UNKNOWN
         return numbers
 
     def _fresh(self) -> Simulator:
@@ -535,11 +561,22 @@ class Worker:
 
 def _line(error: BaseException) -> str:
     """An error, and where the environment raised it, in one line."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".")
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".:")
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__]
     place = f" ({own[-1].filename} line {own[-1].lineno})" if own else ""
     return f"raised {said}{place}"
+
+
+@contextmanager
+def _blamed() -> Iterator[None]:
+    """Whatever is raised here was raised by the environment."""
+    try:
+        yield
+    except (MisbehaviourError, UnfitError):
+        raise
+    except Exception as error:
+        raise MisbehaviourError(_line(error)) from error
 
 
 def _leave_with_parent(parent: int) -> None:
@@ -554,16 +591,16 @@ def main(connection: Connection) -> None:
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     try:
         sys.path[:], recipe = connection.recv()
-        worker = Worker(Recipe(**recipe))
+        with _blamed():
+            worker = Worker(Recipe(**recipe))
         connection.send_bytes(GOOD)
         while True:
-            for request in connection.recv():
-                connection.send_bytes(GOOD + worker.answer(request).tobytes())
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
-    except Exception as error:
-        said = str(error) if isinstance(error, MisbehaviourError | UnfitError) else _line(error)
-        connection.send_bytes(BAD + said.encode())
+            for numbers in worker.answers(connection.recv()):
+                connection.send_bytes(GOOD + numbers.tobytes())
+    except (MisbehaviourError, UnfitError) as error:
+        connection.send_bytes(BAD + str(error).encode())
+    except (EOFError, OSError):
+        return  # the parent is gone
 
 
 if __name__ == "__main__":

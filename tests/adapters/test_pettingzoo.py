@@ -152,6 +152,7 @@ def command(kind, episode=-1, time=0, seed=0, actions=(0, 0, 0)):
     ("fault", "words"),
     [
         ("raise", r"raised ValueError: the server is gone \(.*zoo.py line \d+\)"),
+        ("connection", r"raised EOFError \(.*zoo.py line \d+\)"),
         ("hang", r"did not answer within 0.5 s"),
         ("nan", r"gave a NaN or infinite number as reward"),
         ("names", r"has an agent 'jogger' now, but began with runner, guard, clock"),

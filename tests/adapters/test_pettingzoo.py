@@ -25,6 +25,7 @@ from dgmarl.rollout import Batch, act_randomly, collect, evaluate, reset_envs
 from dgmarl.runs.checkpoints import indices
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
+from dgmarl.training import Program, Trainer
 from dgmarl.trust import code_files, is_code
 from tests.adapters import zoo
 from tests.tiny import SMALL
@@ -369,3 +370,9 @@ def test_a_resumed_run_begins_new_episodes(tmp_path):
             restored = recorder.start(state(live if windows else None, step))
         assert restored.rollout_state is (live if windows else None)
         assert ["begin new episodes" in str(each.message) for each in warned] == [True] * windows
+
+
+def test_several_devices_are_refused():
+    trainer = Trainer(resolve(LANE, "ippo-local", SMALL, steps=20))
+    with pytest.raises(UsageError, match="played in worker processes.*one device, not 2"):
+        Program(trainer, devices=2)

@@ -374,5 +374,5 @@ def test_a_resumed_run_begins_new_episodes(tmp_path):
 
 def test_several_devices_are_refused():
     trainer = Trainer(resolve(LANE, "ippo-local", SMALL, steps=20))
-    with pytest.raises(UsageError, match="played in worker processes.*one device, not 2"):
+    with pytest.raises(UsageError, match=r"played in worker processes.*one device, not 2"):
         Program(trainer, devices=2)

@@ -323,7 +323,7 @@ def failing(out, fault="raise"):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FAULT, fault)
         with pytest.raises(RunError) as stopped:
-            api.train_config(config, out, on_progress=evaluated.append)
+            api.train_config(config, out, callbacks=[evaluated.append])
     return str(stopped.value), len(evaluated)
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 from rich.console import Console
@@ -98,7 +98,7 @@ def prepare(job: Job) -> Program:
 
     began = time.perf_counter()
     compiled = jax.jit(for_seeds(lap, job.seeds, mesh)).lower(state, 1).compile()
-    seconds, sizes = time.perf_counter() - began, compiled.memory_analysis()
+    seconds, sizes = time.perf_counter() - began, cast("Any", compiled.memory_analysis())
     needed = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
     facts = {"compile_s": seconds, "memory_mib": needed / 2**20}
     return Program(compiled, state, {**facts, "mesh": [*mesh.shape.values()]})

@@ -187,3 +187,12 @@ def test_processes_divide_cores_and_take_gpus_in_turn(monkeypatch):
     assert device.shares(16) == [{cores: "1"}] * 16
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     assert device.shares(2) == [{}, {}]
+    assert device.task_share(2, 1) == {}
+
+
+def test_a_task_of_ray_gets_its_cores_no_gpu_unasked_and_a_part_of_the_memory(monkeypatch):
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES")
+    cores = {"JAX_NUM_CPU_DEVICES": "3"}
+    assert device.task_share(3, 0) == {**cores, "JAX_PLATFORMS": "cpu"}
+    assert device.task_share(3, 0.25) == {**cores, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.225"}
+    assert device.task_share(3, 2) == cores

@@ -27,7 +27,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("line", commands())
 def test_every_command_parses(line, monkeypatch, capsys):
-    name = shlex.split(line, comments=True)[1]
+    name, _ = cli.split_name(shlex.split(line, comments=True)[1:])
     monkeypatch.setattr(cli.load_command(name), "run", lambda self: 0)
     with pytest.raises(SystemExit) as stop:
         cli.main(shlex.split(line, comments=True)[1:])

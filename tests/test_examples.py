@@ -1,16 +1,19 @@
 """The examples are executed: the relay keeps the contract, and its graph is the one that
-interventions find."""
+interventions find; the loop in PyTorch learns with graph credit and not with local credit."""
 
 from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from dgmarl import make_env
 from dgmarl.envs.checker import check_env
+from dgmarl.envs.registry import load_object
 from dgmarl.graphs.interventional import intervene
 
-RELAY = f"{Path(__file__).resolve().parents[1] / 'examples' / 'relay.py'}:Relay"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+RELAY = f"{EXAMPLES / 'relay.py'}:Relay"
 
 
 def test_the_relay_keeps_the_contract():
@@ -26,3 +29,11 @@ def test_interventions_find_the_oracle_graph_of_the_relay():
         here = state._replace(holder=state.holder + holder)
         found = intervene(env, here, jax.random.key(1), jax.numpy.zeros(4, int))
         np.testing.assert_array_equal(found.action_graph, env.oracle_graph(here))
+
+
+@pytest.mark.slow
+def test_the_loop_in_pytorch_learns_through_the_graph():
+    pytest.importorskip("torch")
+    train = load_object(f"{EXAMPLES / 'torch_mappo.py'}:train", "example")
+    assert train("graph") > 0.2
+    assert train("local") < 0.05

@@ -4,7 +4,7 @@ line."""
 import pickle
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -26,7 +26,7 @@ from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
 from dgmarl.runs.run import Run, Which, read_run
 from dgmarl.sweeps.executor import BATCHED_RUNS, Listener
-from dgmarl.sweeps.plan import Plan, Resources, begin_sweep, execute_plan
+from dgmarl.sweeps.plan import Plan, begin_sweep, connected, execute_plan, resources_of
 from dgmarl.trust import remember, require_trust
 
 
@@ -169,9 +169,14 @@ def sweep(
     grid: Mapping[str, Any] | Path | str,
     out: Path | str,
     *,
-    workers: int = 1,
+    workers: int | None = None,
     batched: int = BATCHED_RUNS,
     retries: int = 0,
+    executor: Literal["local", "ray"] = "local",
+    address: str = "local",
+    cpus: int = 1,
+    gpus: float = 0.0,
+    storage: str = "",
     trust: bool = False,
     listener: Listener | None = None,
 ) -> Plan:
@@ -182,17 +187,22 @@ def sweep(
       workers: programs at a time, in processes of their own if there are several. batched: runs of
       equal shape in one program. retries: how often a run that fails is tried again. trust: execute
       environments and graph sources that the file names. listener: is told of progress.
+      executor: "ray" trains on a Ray cluster. address: of the cluster; "local" starts one. cpus,
+      gpus: of each program there. storage: see `Resources`.
 
     >>> plan = sweep({"env": "star-spread/3", "method": ["ippo-local", "ippo-dg"]}, "runs/both")
     >>> load(plan.runs[0].folder)
     """
     origin = str(grid) if isinstance(grid, Path | str) else ""
     values = read_yaml(origin) if isinstance(grid, Path | str) else plain(dict(grid))
-    resources = Resources(workers, batched, apart=workers > 1, retries=retries)
-    for name in ("workers", "batched", "retries"):
-        check_number(name, getattr(resources, name))
-    plan = begin_sweep(values, Path(out), origin, trust)
-    execute_plan(plan, resources, listener)
+    of_ray = {"address": address, "cpus": cpus, "gpus": gpus, "storage": storage}
+    numbers = {"workers": workers, "batched": batched, "retries": retries, **of_ray}
+    for name in ("workers", "batched", "retries", "cpus", "gpus"):
+        check_number(name, numbers[name])
+    resources = resources_of(workers, batched, retries, executor, **of_ray)
+    with connected(resources):
+        plan = begin_sweep(values, Path(out), origin, trust, executor)
+        execute_plan(plan, resources, listener)
     return plan
 
 

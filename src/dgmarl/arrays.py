@@ -3,17 +3,17 @@
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def takes_any_arrays(function: Callable[P, R]) -> Callable[P, R]:
+def takes_any_arrays(function: Function) -> Function:
     """The function for arrays of any library that speaks DLPack. The result is an array of the
     library of the first such argument, or of JAX if an argument is JAX's.
 
@@ -26,15 +26,16 @@ def takes_any_arrays(function: Callable[P, R]) -> Callable[P, R]:
         given = [x for x in (*args, *options.values()) if hasattr(x, "__dlpack__")]
         if not given or any(isinstance(x, jax.Array) for x in given):
             return function(*args, **options)
-        result: Any = function(*map(_to_jax, args), **{k: _to_jax(x) for k, x in options.items()})
-        if isinstance(result, jax.core.Tracer):
+        options = {name: _to_jax(x) for name, x in options.items()}
+        result = function(*map(_to_jax, args), **options)
+        if isinstance(result, Tracer):
             return result
         # The caller may write to its arrays as soon as this returns.
         jax.block_until_ready(result)
         library = sys.modules[type(given[0]).__module__.partition(".")[0]]
         return getattr(library, "from_dlpack", jnp.asarray)(result)
 
-    return converted
+    return converted  # pyright: ignore[reportReturnType]
 
 
 def _to_jax(x: Any) -> Any:

@@ -14,6 +14,8 @@ from jaxtyping import Array
 
 from dgmarl.errors import UsageError
 
+USED_MEMORY = 0.9
+"""Share of a GPU's memory that its processes may use together."""
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
@@ -68,9 +70,7 @@ def count_cores() -> int:
 def shares(n_processes: int) -> list[dict[str, str]]:
     """Environment variables that divide this machine among processes: each has its share of the
     cores as JAX devices, and of several GPUs one, in turn."""
-    cores = {"JAX_NUM_CPU_DEVICES": str(max(1, count_cores() // n_processes))}
-    if cores.keys() & os.environ.keys() or "device_count" in os.environ.get("XLA_FLAGS", ""):
-        cores = {}  # set by the user
+    cores = _cpu_devices(max(1, count_cores() // n_processes))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     present = [str(k) for k, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
     gpus = present if visible is None else [name for name in visible.split(",") if name]
@@ -87,6 +87,25 @@ def use_one_device() -> None:
     devices can wait for each other for ever."""
     global _only_one
     _only_one = True
+
+
+def task_share(cpus: int, gpus: float) -> dict[str, str]:
+    """Environment variables for a process with so many cores and GPUs of a machine, where Ray has
+    chosen the GPUs: it hides none from a process without, and does not divide the memory of one."""
+    share = _cpu_devices(cpus)
+    if not gpus:
+        share["JAX_PLATFORMS"] = "cpu"
+    elif gpus < 1:
+        share["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{USED_MEMORY * gpus:.3f}"
+    return share
+
+
+def _cpu_devices(n_cores: int) -> dict[str, str]:
+    cores = {"JAX_NUM_CPU_DEVICES": str(n_cores)}
+    set_by_user = cores.keys() & os.environ.keys() or "device_count" in os.environ.get(
+        "XLA_FLAGS", ""
+    )
+    return {} if set_by_user else cores
 
 
 def devices_for(n_seeds: int) -> int:

@@ -324,6 +324,11 @@ class Program:
         """init_params: policy and critic that all seeds start from, instead of fresh ones. devices:
         see `mesh_for`."""
         self.trainer, self.n_seeds, self.init_params = trainer, trainer.config.seeds, init_params
+        if trainer.env.on_host and devices not in (None, 1, "1"):
+            raise UsageError(
+                f"{trainer.config.env} is played in worker processes, so its program has one "
+                f"device, not {devices}: leave devices away, or give the environment more workers."
+            )
         self.mesh = mesh_for(self.n_seeds, trainer.config.n_envs, devices)
         self.iterations_per_evaluation = trainer.iterations_per_evaluation
 

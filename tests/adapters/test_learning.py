@@ -16,13 +16,27 @@ def published(name: str):
     return read_result(RESULTS / "adapters" / f"{name}.json")
 
 
-@pytest.mark.parametrize("method", ["ippo-local", "ippo-global"])
-def test_simple_spread_is_learned(method):
+METHODS = ("ippo-local", "ippo-global")
+
+
+@pytest.mark.parametrize("scenario", ["jaxmarl-mpe-spread", "pettingzoo-mpe-spread"])
+@pytest.mark.parametrize("method", METHODS)
+def test_simple_spread_is_learned(scenario, method):
     played = json.loads((RESULTS / "benchmarks" / "adapters-random.json").read_text())["rows"]
     by_scenario = {row["scenario"]: row for row in played}
-    random = by_scenario["jaxmarl-mpe-spread"]
-    learned = mean_interval(published(f"jaxmarl-mpe-spread__{method}").final)
+    random = by_scenario[scenario]
+    learned = mean_interval(published(f"{scenario}__{method}").final)
     assert learned.low > random["return_mean"] + random["half_width"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_simple_spread_is_the_same_through_both_doors(method):
+    """After as many steps, with the same numbers."""
+    runs = [published(f"{door}-mpe-spread__{method}") for door in ("jaxmarl", "pettingzoo")]
+    a, b = (mean_interval(run.final) for run in runs)
+    assert a.low <= b.high
+    assert b.low <= a.high
+    np.testing.assert_array_equal(runs[0].steps, runs[1].steps)
 
 
 def test_smax_is_won():

@@ -25,6 +25,7 @@ from dgmarl.rollout import Batch, act_randomly, collect, evaluate, reset_envs
 from dgmarl.runs.checkpoints import indices
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
+from dgmarl.training import Program, Trainer
 from dgmarl.trust import code_files, is_code
 from tests.adapters import zoo
 from tests.tiny import SMALL
@@ -152,6 +153,7 @@ def command(kind, episode=-1, time=0, seed=0, actions=(0, 0, 0)):
     ("fault", "words"),
     [
         ("raise", r"raised ValueError: the server is gone \(.*zoo.py line \d+\)"),
+        ("connection", r"raised EOFError \(.*zoo.py line \d+\)"),
         ("hang", r"did not answer within 0.5 s"),
         ("nan", r"gave a NaN or infinite number as reward"),
         ("names", r"has an agent 'jogger' now, but began with runner, guard, clock"),
@@ -321,7 +323,7 @@ def failing(out, fault="raise"):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FAULT, fault)
         with pytest.raises(RunError) as stopped:
-            api.train_config(config, out, on_progress=evaluated.append)
+            api.train_config(config, out, callbacks=[evaluated.append])
     return str(stopped.value), len(evaluated)
 
 
@@ -368,3 +370,9 @@ def test_a_resumed_run_begins_new_episodes(tmp_path):
             restored = recorder.start(state(live if windows else None, step))
         assert restored.rollout_state is (live if windows else None)
         assert ["begin new episodes" in str(each.message) for each in warned] == [True] * windows
+
+
+def test_several_devices_are_refused():
+    trainer = Trainer(resolve(LANE, "ippo-local", SMALL, steps=20))
+    with pytest.raises(UsageError, match=r"played in worker processes.*one device, not 2"):
+        Program(trainer, devices=2)

@@ -70,6 +70,8 @@ class Lane(ParallelEnv):
     def _fail(self, fault):
         if fault == "raise":
             raise ValueError("the server\nis gone")
+        if fault == "connection":
+            raise EOFError
         if fault == "hang":
             time.sleep(3600)
         if fault == "exit":

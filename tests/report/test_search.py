@@ -66,6 +66,14 @@ def test_the_page_and_the_table_show_the_best_first(folder, capsys):
     assert "Best settings" not in run_page(gather([folder / "ippo-dg" / "other"]))
 
 
+def test_runs_that_were_stopped_early_are_marked(tmp_path):
+    for rate in (1e-4, 3e-4, 1e-3, 3e-3):
+        write_run(tmp_path / f"{rate:g}", "ippo-dg", overrides={"learner.learning_rate": rate})
+    (tmp_path / "0.001" / "stopped_early.txt").write_text("stopped early")
+    page = run_page(gather([tmp_path]))
+    assert page[page.index("Best settings") :].count(", stopped early") == 1
+
+
 def test_heights_are_linear_logarithmic_or_by_name():
     values = {"small": [1, 2, 3], "wide": [1, 10, 100], "name": ["b", None, "a"], "same": [5] * 3}
     lines = parallel_coordinates({**values, "return": [0.0, 0.5, 1.0]}, "").axes[0].get_lines()

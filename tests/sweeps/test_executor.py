@@ -12,7 +12,7 @@ from dgmarl.config.resolve import resolve
 from dgmarl.errors import RunError
 from dgmarl.sweeps import executor
 from dgmarl.sweeps.estimate import Speed, estimate_seconds
-from dgmarl.sweeps.executor import Silent, execute
+from dgmarl.sweeps.executor import Silent, apart, execute
 from dgmarl.sweeps.planned import PlannedRun, batches
 from tests.tiny import GIFT, SMALL
 
@@ -151,14 +151,14 @@ def test_a_program_apart_stops_with_a_checkpoint_and_is_resumed_to_the_same_resu
     # Many evaluations, so that the process has not finished before it is told to stop.
     stopped = planned("ippo-local", tmp_path / "apart", steps=20_000)
     with pytest.raises(KeyboardInterrupt):
-        execute([stopped], Heard(ctrl_c), apart=True)
+        execute([stopped], Heard(ctrl_c), train=apart(1))
     assert stopped.state == "begun"
     assert list((stopped.folder / "checkpoints").iterdir())
     done = len((stopped.folder / "metrics.jsonl").read_text().splitlines())
     heard = Heard()
     # What is left must fit in a test: the run is wanted for fewer steps than before.
     short = planned("ippo-local", tmp_path / "apart", steps=40 * (done + 2))
-    execute([short], heard, apart=True)
+    execute([short], heard, train=apart(1))
     assert heard.ends[-1] == ("ippo-local", "published")
     whole = planned("ippo-local", tmp_path / "whole", steps=40 * (done + 2))
     execute([whole])
@@ -170,7 +170,7 @@ def test_a_program_apart_stops_with_a_checkpoint_and_is_resumed_to_the_same_resu
 def test_the_error_of_a_program_apart_is_reported_with_the_runs_it_concerns(tmp_path):
     run = planned("ippo-local", tmp_path, env=f"{__file__}:Absent")
     with pytest.raises(RunError, match=r"trained ippo-local ended with exit code 2:\n.*Absent"):
-        execute([run], apart=True)
+        execute([run], train=apart(1))
     assert not run.result_file.exists()
 
 

@@ -131,7 +131,7 @@ def test_status_names_who_trains_what_and_counts_steps(tmp_path, trained, capsys
         assert (running.state, stopped.state, stopped.steps) == ("running", "stopped", 20)
         assert running.note.endswith(f", process {os.getpid()}")
         with pytest.raises(SystemExit):
-            cli.main(["sweep-status", str(tmp_path)])
+            cli.main(["sweep", "status", str(tmp_path)])
     out = capsys.readouterr().out
     assert "20 of 40" in out
     assert "1 running, 1 stopped" in out
@@ -140,7 +140,7 @@ def test_status_names_who_trains_what_and_counts_steps(tmp_path, trained, capsys
 
 def test_a_folder_without_a_sweep_has_no_status(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
-        cli.main(["sweep-status", str(tmp_path)])
+        cli.main(["sweep", "status", str(tmp_path)])
     assert stop.value.code == 2
     assert "not the folder of a sweep" in capsys.readouterr().err
 
@@ -156,6 +156,11 @@ def test_a_folder_without_a_sweep_has_no_status(tmp_path, capsys):
         ("env: star-spread/3\ntrust: true", [], "trust is not a field"),
         ("env: star-spread/3", ["--retries", "-1"], "--retries is -1"),
         ("env: star-spread/3", ["--workers", "many"], "--workers is 'many'"),
+        ("env: star-spread/3", ["--gpus", "1"], "give --executor ray"),
+        ("env: star-spread/3", ["--executor", "ray", "--gpus", "1.5"], "part of one GPU"),
+        ("env: star-spread/3", ["--executor", "ray", "--address", "a:b:c"], "no Ray cluster"),
+        ("env: star-spread/3\nhalving: 3", [], "give --executor ray"),
+        ("env: star-spread/3\nrungs: 3", [], "halving is None"),
     ],
 )
 def test_mistakes_are_one_sentence_and_nothing_is_written(
@@ -171,6 +176,13 @@ def test_mistakes_are_one_sentence_and_nothing_is_written(
     assert words in err
     assert len(err.splitlines()) == 1
     assert not Path("out").exists()
+
+
+def test_a_machine_without_ray_is_told_which_extra_it_lacks(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r"pip install 'dgmarl\[ray\]'"):
+        dgmarl.sweep(GRID, tmp_path / "out", executor="ray")
+    assert not list(tmp_path.iterdir())
 
 
 def results(out) -> dict[str, int]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "train": "dgmarl.cli.train:Train",
     "sweep": "dgmarl.cli.sweep:Sweep",
-    "sweep-status": "dgmarl.cli.sweep:SweepStatus",
+    "sweep status": "dgmarl.cli.sweep:SweepStatus",
     "evaluate": "dgmarl.cli.play:Evaluate",
     "table": "dgmarl.cli.results:Table",
     "report": "dgmarl.cli.results:Report",
@@ -70,7 +70,7 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
     if arguments[0] == "--version":
         print(__version__)
         return 0
-    name, *rest = arguments
+    name, rest = split_name(arguments)
     if name not in commands():
         raise UsageError(f"{name!r} is not a command; {suggest(name, commands())}")
     command = load_command(name)
@@ -90,6 +90,12 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
         refuse_unwritable(save)
         write_yaml(save, options)
     return parsed.run()
+
+
+def split_name(arguments: list[str]) -> tuple[str, list[str]]:
+    """The name of a command, which may have two words, and what follows."""
+    n_words = 2 if " ".join(arguments[:2]) in commands() else 1
+    return " ".join(arguments[:n_words]), arguments[n_words:]
 
 
 def _parse(name: str, command: Any, arguments: list[str], config: str | None) -> Any:

@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
 
 import tyro
 
@@ -12,6 +12,9 @@ from dgmarl.config.ranges import check_options
 from dgmarl.config.yaml import convert
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from dgmarl.sweeps.plan import Resources
 
 
 class NotANumberError(Exception):
@@ -81,6 +84,33 @@ class Output(NamedTuple):
 OutputFile = Annotated[Path, Output()]
 OutputFolder = Annotated[Path, Output(folder=True)]
 OptionalFolder = Annotated[Path | None, Output(folder=True), left_out("DIR")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Options of commands that train many runs: how, and where."""
+
+    workers: OptionalCount = None
+    """Programs at a time: by default one, with Ray as many as the cluster has room for."""
+    batched: Count = 8
+    """Runs of equal shape in one program."""
+    executor: Literal["local", "ray"] = "local"
+    """Train on this machine, or on those of a Ray cluster (pip install 'dgmarl[ray]')."""
+    address: str = "local"
+    """Of the Ray cluster: auto, ray://HOST:10001, HOST:PORT, or local, which starts one here."""
+    cpus: Count = 1
+    """Cores of each program, with Ray."""
+    gpus: Annotated[float, FLOAT] = 0.0
+    """GPUs of each program, with Ray; 0.25 is for four programs on a GPU."""
+    storage: Annotated[str, left_out("URL")] = ""
+    """Where runs are kept on the way if machines share no disk, instead of in Ray: s3://..."""
+
+    def resources(self, retries: int = 0) -> "Resources":
+        """The same, checked."""
+        from dgmarl.sweeps.plan import resources_of
+
+        of_ray = {name: getattr(self, name) for name in ("address", "cpus", "gpus", "storage")}
+        return resources_of(self.workers, self.batched, retries, self.executor, **of_ray)
 
 
 class Command(Protocol):

@@ -1,4 +1,4 @@
-"""The commands for many runs: `sweep` and `sweep-status`."""
+"""The commands for many runs: `sweep` and `sweep status`."""
 
 import sys
 from collections import Counter
@@ -8,13 +8,13 @@ from typing import Annotated
 
 import tyro
 
-from dgmarl.cli.common import Count, OptionalFolder, Trust, counted
+from dgmarl.cli.common import Count, Execution, OptionalFolder, Trust, counted
 from dgmarl.cli.guard import AGAIN, EXIT_USAGE, printable
 from dgmarl.config.yaml import read_yaml
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Execution):
     """Train every run of a grid that is not finished, runs of equal shape in one program; several
     launchers may share a folder."""
 
@@ -22,10 +22,6 @@ class Sweep:
     """A configuration in which a list is an axis and anything else is common."""
     out: OptionalFolder = None
     """The folder for the run folders; by default runs/GRID."""
-    workers: Count = 1
-    """Programs at a time; several have processes of their own."""
-    batched: Count = 8
-    """Runs of equal shape in one program."""
     retries: Count = 0
     """How often a run that fails is tried again."""
     trust: Trust = False
@@ -43,13 +39,16 @@ class Sweep:
 
     def run(self) -> int:
         """Train with one progress bar and say where the results are."""
-        from dgmarl.sweeps.plan import Resources, begin_sweep, prepare_process, train_plan
+        from dgmarl.sweeps import plan as sweeps
 
         values = read_yaml(self.grid)
-        resources = Resources(self.workers, self.batched, self.workers > 1, self.retries)
-        prepare_process(resources)
-        plan = begin_sweep(values, self.folder, str(self.grid), self.trust)
-        train_plan(plan, resources)
+        resources = self.resources(self.retries)
+        with sweeps.connected(resources):
+            sweeps.prepare_process(resources)
+            plan = sweeps.begin_sweep(
+                values, self.folder, str(self.grid), self.trust, self.executor
+            )
+            sweeps.train_plan(plan, resources)
         print(f"{counted(len(plan.runs), 'run')} in {self.folder}")
         print(f"Compare them with: dgmarl report {self.folder}")
         if plan.not_runnable:
@@ -60,7 +59,8 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepStatus:
-    """List the runs of a sweep: done, running and where, stopped, failed and why, or waiting."""
+    """List the runs of a sweep: done, running and where, stopped, failed and why, or waiting; with
+    their steps so far."""
 
     folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
     """The folder of the sweep."""

@@ -48,6 +48,8 @@ RANGES = {
     "workers": Range(1, 1_000),
     "batched": Range(1, 10_000),
     "retries": Range(0, 100),
+    "cpus": Range(1, 1_000),
+    "gpus": Range(0, 100),
     "scale": Range(0.01, 100),
     "keep_every": SEED._replace(about=" (0: keep the latest two)"),
     "interventional": Range(1, 1_000, about=" steps ahead"),

@@ -31,8 +31,8 @@ class Junction(Environment[JunctionState]):
     def __init__(self, junctions: int = 2, horizon: int = 16):
         n = 4 * junctions
         self.road = jnp.arange(n) // 2  # roads 0 and 1 cross, roads 2 and 3, ...
-        sizes = {"n_actions": 2, "obs_size": 7, "state_size": 7 * n, "horizon": horizon}
-        self.spec = EnvSpec("junction", n, **sizes, action_names=("brake", "drive"))
+        sizes = (n, 2, 7, 7 * n, horizon)  # agents, actions, view, global state, longest episode
+        self.spec = EnvSpec("junction", *sizes, action_names=("brake", "drive"))
 
     def reset(self, key):
         """All randomness comes from the key."""

@@ -8,6 +8,7 @@ import tyro
 
 from dgmarl.cli.common import (
     Count,
+    Execution,
     OptionalCount,
     OptionalFolder,
     OutputFolder,
@@ -25,7 +26,7 @@ KEPT = f"what is finished or has a run folder is kept: to go on, {AGAIN}"
 
 
 @dataclass(frozen=True)
-class Reproduce:
+class Reproduce(Execution):
     """Train the runs of a figure of the paper that are not finished, and draw it; or draw it from
     published results."""
 
@@ -37,10 +38,6 @@ class Reproduce:
     """Seeds per run."""
     steps: OptionalCount = None
     """Environment steps per seed. Default: the paper's."""
-    workers: Count = 1
-    """Programs at a time; more than one uses idle cores while others compile."""
-    batched: Count = 8
-    """Runs of equal shape in one program."""
     apart: bool = False
     """Each program in its own process: under CUDA MPS several then share a GPU."""
     dry_run: bool = False
@@ -56,7 +53,7 @@ class Reproduce:
         """Plan, train with one progress bar, draw, and print where the page is."""
         from dgmarl.paper import reproduce
         from dgmarl.report.results import read_results
-        from dgmarl.sweeps.plan import Resources, prepare_process, refuse_empty, train_plan
+        from dgmarl.sweeps.plan import connected, prepare_process, refuse_empty, train_plan
 
         if self.dry_run and self.from_ is not None:
             raise UsageError(
@@ -66,13 +63,14 @@ class Reproduce:
         if self.from_ is not None:
             results = read_results(self.from_)
         else:
-            resources = Resources(self.workers, self.batched, self.apart and not self.dry_run)
-            prepare_process(resources)
-            plan = reproduce.plan_figures(figures, self.out, self.seeds, self.steps)
-            refuse_empty(plan)
-            if self.dry_run:
-                return _print_plan(plan)
-            train_plan(plan, resources)
+            resources = self.resources()._replace(apart=self.apart and not self.dry_run)
+            with connected(resources):
+                prepare_process(resources)
+                plan = reproduce.plan_figures(figures, self.out, self.seeds, self.steps)
+                refuse_empty(plan)
+                if self.dry_run:
+                    return _print_plan(plan)
+                train_plan(plan, resources)
             results = reproduce.results_of(plan)
         with status("drawing"):
             written = reproduce.write_figures(figures, results, self.out)
@@ -103,7 +101,7 @@ def _print_plan(plan: "Plan") -> int:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(Execution):
     """Train one of the paper's grids or ablations and publish one file per run; runs that have
     their file are skipped."""
 
@@ -116,10 +114,6 @@ class Grid:
     """Seeds per run. Default: the grid's."""
     steps: OptionalCount = None
     """Environment steps per seed. Default: the grid's."""
-    workers: Count = 1
-    """Programs at a time; more than one uses idle cores while others compile."""
-    batched: Count = 8
-    """Runs of equal shape in one program."""
     apart: bool = False
     """Each program in its own process: under CUDA MPS several then share a GPU."""
     only: Annotated[str, left_out("PATTERN")] = ""
@@ -134,10 +128,12 @@ class Grid:
     def run(self) -> int:
         """Train with one progress bar."""
         from dgmarl.paper.sweep import train_grid
-        from dgmarl.sweeps.plan import Resources
+        from dgmarl.sweeps.plan import connected
 
-        resources = Resources(self.workers, self.batched, self.apart)
-        train_grid(self.name, self.out, self.seeds, self.steps, self.only, self.runs, resources)
+        resources = self.resources()._replace(apart=self.apart)
+        chosen = (self.name, self.out, self.seeds, self.steps, self.only, self.runs)
+        with connected(resources):
+            train_grid(*chosen, resources)
         return 0
 
 

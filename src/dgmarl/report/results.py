@@ -20,6 +20,7 @@ from dgmarl.errors import UsageError
 from dgmarl.files import from_json, is_count, is_number, read_bytes
 from dgmarl.runs.reading import (
     RETURNS,
+    STOPPED_EARLY,
     graph_tag,
     read_curves,
     read_returns,
@@ -176,6 +177,7 @@ def read_run(path: Path) -> Result:
     curves = _curves(path, config)
     n_evaluations, budget = curves["step"].shape[1], int(curves["step"][:, -1].min())
     unfinished = f"It has had {budget:,} of its {config.steps:,} steps."
+    stopped_early = (path / STOPPED_EARLY).is_file()
     if config.whole_episodes:
         curves["episodes"] = curves["iteration"] * config.n_envs
     else:  # windows do not end with episodes, so that their number follows from how long they are
@@ -189,7 +191,8 @@ def read_run(path: Path) -> Result:
         "episodes_per_evaluation": config.evaluation_episodes,
         "timing": read_timing(path),
         "episode_returns": _episode_returns(path, n_evaluations),
-        "notes": [unfinished] if budget < config.steps else [],
+        "stopped_early": stopped_early,
+        "notes": [unfinished] if budget < config.steps and not stopped_early else [],
         **{
             name: values
             for name, values in curves.items()

@@ -139,7 +139,8 @@ def _search(search: Search, looks: Looks) -> dict[str, Any]:
     for k, run in enumerate(search.runs[:MOST_BEST]):
         settings = [_plain(values[k]) for values in search.settings.values()]
         reached = interval_texts(mean_interval(run.final))
-        rows.append(Row(search.env, looks[run.method], [*reached, *settings]))
+        steps = f"{run.budget:,}" + ", stopped early" * (run.facts.get("stopped_early") is True)
+        rows.append(Row(search.env, looks[run.method], [*reached, steps, *settings]))
     return {"rows": rows, "names": [*search.settings], "figure": _inline(search.figure())}
 
 

@@ -77,7 +77,7 @@ def _stablehlo(learner: Learner, params: Any, spec: EnvSpec, greedy: bool) -> by
         jax.ShapeDtypeStruct((2,), jnp.uint32),
     )
     exported = jax.export.export(jax.jit(act), platforms=PLATFORMS)(*arguments)
-    return exported.serialize()
+    return bytes(exported.serialize())
 
 
 def _weights(learner: Learner, params: Any, spec: EnvSpec) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from dgmarl.errors import UsageError
 from dgmarl.files import DAMAGE, MOST_BYTES, from_json, is_count, is_number, read_bytes
 
 METRICS, RETURNS, TIMING = "metrics.jsonl", "returns.npz", "timing.json"
+STOPPED_EARLY = "stopped_early.txt"
+"""Says when successive halving stopped the run, and why."""
 COUNTERS = ("seed", "evaluation", "iteration", "step")
 ROW_FIELDS = (*COUNTERS, "wall_s", "return_mean", "return_std", "length_mean")
 """What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics

@@ -96,12 +96,13 @@ class Recorder:
         """State, steps and returns of process 0, which has the folder, in every process of a run.
         The others do not learn of earlier metrics."""
         n = int(from_first(np.array(len(self.steps))))
-        if n > len(self.steps):
+        if n:
             shape = (n, self.config.seeds)
-            self.steps = list(np.zeros(shape, int))
-            self.returns = list(np.zeros((*shape, self.config.evaluation.episodes)))
-            self.metrics = [{} for _ in range(n)]
-        self.steps, self.returns = from_first((self.steps, self.returns))
+            steps = np.array(self.steps or np.zeros(shape, int))
+            episodes = self.config.evaluation.episodes
+            returns = np.array(self.returns or np.zeros((*shape, episodes)))
+            self.steps, self.returns = map(list, from_first((steps, returns)))
+            self.metrics = self.metrics or [{} for _ in range(n)]
         return from_first(state)
 
     def is_new(self) -> bool:

@@ -29,8 +29,8 @@ def claimed(runs: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
             if not _acquire(lock, path):
                 continue
             held.callback(_release, lock, path, run)
-            write_atomic(_owner_path(run), f"{platform.node()}, process {os.getpid()}\n")
-            if run.state != "done" and not _is_written(run):
+            write_atomic(owner_path(run), f"{platform.node()}, process {os.getpid()}\n")
+            if run.state != "done" and not is_written(run):
                 mine.append(run)
         yield mine
 
@@ -45,7 +45,7 @@ def owner_of(run: PlannedRun) -> str:
             with FileLock(path, timeout=0):
                 return ""
         except Timeout:
-            return _owner_path(run).read_text().strip()
+            return owner_path(run).read_text().strip()
     return ""
 
 
@@ -53,7 +53,8 @@ def _lock_path(run: PlannedRun) -> Path:
     return run.result_file.with_name(f".{run.result_file.name[:200]}.lock")
 
 
-def _owner_path(run: PlannedRun) -> Path:
+def owner_path(run: PlannedRun) -> Path:
+    """The file that names host and process of a claim."""
     return _lock_path(run).with_suffix(".owner")
 
 
@@ -69,13 +70,13 @@ def _acquire(lock: FileLock, path: Path) -> bool:
 
 
 def _release(lock: FileLock, path: Path, run: PlannedRun) -> None:
-    _owner_path(run).unlink(missing_ok=True)
+    owner_path(run).unlink(missing_ok=True)
     if run.state == "done":
         path.unlink(missing_ok=True)
     lock.release()
 
 
-def _is_written(run: PlannedRun) -> bool:
+def is_written(run: PlannedRun) -> bool:
     """Whether a process that holds no claim writes the run folder: `dgmarl train --resume`, or one
     whose launcher was killed."""
     folder = run.run_folder()

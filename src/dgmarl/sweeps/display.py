@@ -43,7 +43,7 @@ class SweepDisplay:
     def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
         """Print how the run ended."""
         with self.lock:
-            if outcome.status == "published":
+            if outcome.status in ("published", "stopped"):
                 self.steps[run] = run.total_steps
                 self.n_done += 1
             self._update()

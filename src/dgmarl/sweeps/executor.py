@@ -1,9 +1,10 @@
 """Train many runs: equal shapes batched into one program, several programs at a time.
 
 A run with a result file is skipped; one with a run folder is resumed to the result it would have
-had. Programs run in threads, because compiling uses one core and no accelerator. With `apart` each
-has a process of its own: a GPU executes one program of a process at a time, but under CUDA MPS
-programs of several processes side by side."""
+had. Programs run in threads, because compiling uses one core and no accelerator. Where they are
+trained is a `Train`: in this process (`train_batch`), each in a process of its own (`apart`), or on
+other machines (`ray_executor`). A GPU executes one program of a process at a time, but under CUDA
+MPS programs of several processes side by side."""
 
 import json
 import os
@@ -16,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from tempfile import TemporaryFile
-from threading import Event, Thread
+from threading import Event
 from typing import IO, Literal, NamedTuple, Protocol
 
 from dgmarl.device import shares
@@ -41,7 +42,8 @@ ERROR_CHARACTERS = 2000
 class Outcome(NamedTuple):
     """How a run ended."""
 
-    status: Literal["published", "interrupted", "failed", "retried", "elsewhere"]
+    status: Literal["published", "interrupted", "stopped", "failed", "retried", "elsewhere"]
+    """`stopped`: early, by successive halving; it is not resumed."""
     message: str
 
 
@@ -68,7 +70,7 @@ class Silent:
 
 
 Train = Callable[[Sequence[PlannedRun], Event, Listener], None]
-"""`train_batch`, or the same in another process."""
+"""`train_batch`, or the same elsewhere."""
 
 
 def execute(
@@ -77,8 +79,8 @@ def execute(
     *,
     workers: int = 1,
     batched_runs: int = BATCHED_RUNS,
-    apart: bool = False,
     retries: int = 0,
+    train: Train | None = None,
 ) -> None:
     """Train every run that is not done and publish each result as soon as it is complete. Runs that
     another process has claimed are left to it; at the end they are waited for, and trained here if
@@ -90,7 +92,7 @@ def execute(
     every running program at its next evaluation, with a checkpoint where there is a run folder;
     nothing more is started, and interrupted runs are not published."""
     listener = listener or Silent()
-    train = partial(_train_again, _apart(workers) if apart else train_batch, retries)
+    train = partial(_train_again, train or train_batch, retries)
     left, told = list(runs), False
     while left := _execute_once(batches(left, batched_runs), train, listener, workers):
         for run in left if not told else ():
@@ -177,7 +179,7 @@ def train_batch(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> 
         listener.on_end(run, _finish(run, result))
 
 
-def _apart(workers: int) -> Train:
+def apart(workers: int) -> Train:
     """`train_apart` with a share of this machine for each of the programs at a time."""
     free: SimpleQueue[dict[str, str]] = SimpleQueue()
     for share in shares(workers):
@@ -198,8 +200,9 @@ def train_apart(
 ) -> None:
     """The same in a process of its own, with the environment variables `share`.
 
-    The process stops at its next evaluation when its standard input is closed: by `stop`, or by the
-    end of this process. It has a session of its own, so that Ctrl-C reaches it only in this way."""
+    After each evaluation the process waits for an answer, a line on its standard input, and stops
+    if that is closed: by `stop`, or by the end of this process. It has a session of its own, so
+    that Ctrl-C reaches it only in this way."""
     # By default every process would reserve most of the GPU's memory.
     environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, **share}
     with TemporaryFile("w+") as errors:
@@ -214,14 +217,13 @@ def train_apart(
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        Thread(target=_close_on, args=(stop, process.stdin), daemon=True).start()
         with process:
-            # It may have failed already, which its exit code says, or `stop` came first.
-            with suppress(OSError, ValueError):
-                process.stdin.write(json.dumps([run.to_values() for run in runs]) + "\n")
-                process.stdin.flush()
+            _answer(process.stdin, json.dumps([run.to_values() for run in runs]), stop)
             for line in process.stdout:
-                _forward(json.loads(line), runs, listener)
+                report = json.loads(line)
+                forward(report, runs, listener)
+                if "steps" in report:
+                    _answer(process.stdin, "", stop)
         if process.returncode:
             names = ", ".join(run.name for run in runs)
             errors.seek(0)
@@ -231,13 +233,17 @@ def train_apart(
             )
 
 
-def _close_on(stop: Event, stream: IO[str]) -> None:
-    stop.wait()
-    with suppress(OSError):
-        stream.close()
+def _answer(stream: IO[str], line: str, stop: Event) -> None:
+    # The process may have failed already, which its exit code says.
+    with suppress(OSError, ValueError):
+        if stop.is_set():
+            stream.close()
+        else:
+            stream.write(line + "\n")
+            stream.flush()
 
 
-def _forward(report: dict, runs: Sequence[PlannedRun], listener: Listener) -> None:
+def forward(report: dict, runs: Sequence[PlannedRun], listener: Listener) -> None:
     """Pass a line of `sweeps.worker` on to the listener."""
     run = runs[report["run"]]
     if "steps" in report:

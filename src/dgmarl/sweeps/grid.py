@@ -8,7 +8,8 @@
     steps: 2e3
 
 Fields are those of `TrainConfig`, dotted or nested, and `preset`. Lists are crossed with each other
-and with `samples` random points. No JAX, and no environment is built."""
+and with `samples` random points; with `halving: R` all but the best R-th of the runs are stopped
+early (`halving.py`). No JAX, and no environment is built."""
 
 import hashlib
 import json
@@ -18,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from dgmarl.config.methods import METHODS
 from dgmarl.config.presets import Preset
@@ -45,9 +46,34 @@ DISTRIBUTIONS: dict[str, Callable[[list[Any], float], Any]] = {
 """From what the file gives and a number in [0, 1) to a sample."""
 
 
+class Halving(NamedTuple):
+    """Successive halving of the runs of a grid."""
+
+    reduction: int
+    """Of so many runs one goes on after each rung."""
+    rungs: int = 3
+    """How often; the last time at a `reduction`-th of the steps, each time before at a
+    `reduction`-th of the next."""
+
+
+def halving_of(grid: Mapping[str, Any]) -> Halving | None:
+    """What a grid says about stopping runs early."""
+    given = {name: convert(grid[name], int, name) for name in ("halving", "rungs") if name in grid}
+    if not given:
+        return None
+    halving = Halving(given.get("halving", 0), given.get("rungs", 3))
+    if not (2 <= halving.reduction <= 100 and 1 <= halving.rungs <= 20):
+        raise UsageError(
+            f"halving is {given.get('halving')!r} and rungs is {halving.rungs}, but of 2 to 100 "
+            "runs one goes on (`halving: 3`), at 1 to 20 rungs (`rungs: 3`): correct them."
+        )
+    return halving
+
+
 def expand(grid: Mapping[str, Any]) -> dict[str, Values]:
     """The runs of a grid by name; a name holds only what varies."""
-    fields = _flatten(grid)
+    halving_of(grid)
+    fields = _flatten({name: grid[name] for name in grid if name not in ("halving", "rungs")})
     samples = convert(fields.pop("samples", 1), int, "samples")
     seed = convert(fields.pop("search_seed", 0), int, "search_seed")
     if "env" not in fields:

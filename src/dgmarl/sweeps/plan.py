@@ -4,10 +4,11 @@ their sentence, and the others are executed with one progress bar.
 A sweep's folder holds `sweep.yaml`, the grid, and one run folder per run, with the published result
 of a finished run as `result.json`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 
@@ -18,8 +19,8 @@ from dgmarl.envs.registry import with_wrapped_preset
 from dgmarl.errors import UsageError
 from dgmarl.graphs.sources import GraphSource
 from dgmarl.sweeps.display import SweepDisplay
-from dgmarl.sweeps.executor import BATCHED_RUNS, Listener, execute
-from dgmarl.sweeps.grid import config_of, expand
+from dgmarl.sweeps.executor import BATCHED_RUNS, Listener, apart, execute, train_batch
+from dgmarl.sweeps.grid import Halving, config_of, expand, halving_of
 from dgmarl.sweeps.planned import PlannedRun
 from dgmarl.training import Trainer
 from dgmarl.trust import is_code, require_trust
@@ -33,6 +34,8 @@ class Plan(NamedTuple):
     runs: list[PlannedRun]
     not_runnable: dict[str, str]
     """Runs that this version cannot train, by name, and why."""
+    halving: Halving | None = None
+    """How runs that fall behind are stopped."""
 
 
 class Resources(NamedTuple):
@@ -46,6 +49,68 @@ class Resources(NamedTuple):
     """Each program in its own process."""
     retries: int = 0
     """How often a run that fails is tried again."""
+    executor: Literal["local", "ray"] = "local"
+    """Where: on this machine, or on those of a Ray cluster."""
+    address: str = "local"
+    """Of the Ray cluster: `auto` for the one of this machine, `ray://HOST:PORT`, or `local`, which
+    starts one here."""
+    cpus: int = 1
+    """Cores of each program; with Ray."""
+    gpus: float = 0.0
+    """GPUs of each program, also a part of one; with Ray."""
+    storage: str = ""
+    """An fsspec address for runs on the way, where machines share no disk; with Ray."""
+
+
+RAY_TASKS = 100
+"""Programs that are submitted to Ray at a time, by default."""
+
+
+def resources_of(
+    workers: int | None,
+    batched: int,
+    retries: int,
+    executor: Literal["local", "ray"],
+    **of_ray: Any,
+) -> Resources:
+    """Checked resources of a sweep. workers: by default one program at a time, or with Ray as many
+    as the cluster has room for."""
+    if executor not in ("local", "ray"):
+        raise UsageError(f"executor is {executor!r}, but must be 'local' or 'ray'.")
+    n_programs = workers or (RAY_TASKS if executor == "ray" else 1)
+    alone = n_programs > 1 and executor == "local"
+    resources = Resources(n_programs, batched, alone, retries, executor, **of_ray)
+    for name, value in of_ray.items():
+        if executor == "local" and value != Resources._field_defaults[name]:
+            raise UsageError(
+                f"{name} is {value}, which only a Ray cluster needs: give --executor ray as well, "
+                "or leave it out."
+            )
+    if resources.gpus > 1 and resources.gpus % 1:
+        raise UsageError(
+            f"gpus is {resources.gpus:g}, but a program has a part of one GPU or several whole "
+            "ones: give a number up to 1, or a whole number."
+        )
+    return resources
+
+
+@contextmanager
+def connected(resources: Resources) -> Iterator[None]:
+    """A connection to the Ray cluster, if there is one; to be made before JAX computes anything."""
+    if resources.executor == "local":
+        yield
+        return
+    try:
+        import fsspec  # noqa: F401
+        import ray  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "The executor ray needs the package Ray: install it with pip install 'dgmarl[ray]'."
+        ) from None
+    from dgmarl.sweeps import ray_executor
+
+    with ray_executor.connected(resources.address):
+        yield
 
 
 def plan_grid(grid: Mapping[str, Any], out: Path, trusted: bool = False) -> Plan:
@@ -53,7 +118,7 @@ def plan_grid(grid: Mapping[str, Any], out: Path, trusted: bool = False) -> Plan
 
     trusted: execute the files of environments, for the presets of what they wrap; else none is
       built."""
-    plan = Plan([], {})
+    plan = Plan([], {}, halving_of(grid))
     for name, values in expand(grid).items():
         folder, resolved = out / name, partial(config_of, values)
         try:
@@ -64,12 +129,23 @@ def plan_grid(grid: Mapping[str, Any], out: Path, trusted: bool = False) -> Plan
     return plan
 
 
-def begin_sweep(grid: Mapping[str, Any], out: Path, origin: str = "", trust: bool = False) -> Plan:
+def begin_sweep(
+    grid: Mapping[str, Any],
+    out: Path,
+    origin: str = "",
+    trust: bool = False,
+    executor: str = "local",
+) -> Plan:
     """The runs of a grid that can be trained; the grid is kept in `out`, to which a grid that
     differs is admitted only with the same runs and further ones.
 
     origin: the file that names the grid's environments, if it was not the user himself."""
     planned = plan_grid(grid, out)
+    if planned.halving and executor == "local":
+        raise UsageError(
+            "The grid asks for successive halving, which is Ray Tune's: give --executor ray, or "
+            "leave out halving and rungs."
+        )
     for run in planned.runs if origin else ():
         require_trust(origin, env=run.config.env, graph=run.config.graph, trust=trust)
     if any(is_code(run.config.env) for run in planned.runs):
@@ -100,7 +176,7 @@ def _refuse_other(before: dict[str, Any], now: dict[str, Any], out: Path) -> Non
 def without_refused(plan: Plan) -> Plan:
     """Without runs that the environment rules out, such as those that need an oracle graph where
     there is none."""
-    checked = Plan([], dict(plan.not_runnable))
+    checked = Plan([], dict(plan.not_runnable), plan.halving)
     for run in plan.runs:
         try:
             if run.state != "done":
@@ -127,7 +203,7 @@ def refuse_empty(plan: Plan) -> None:
 def prepare_process(resources: Resources) -> None:
     """Before JAX's first computation: all cores, and no place on the GPU for a process that leaves
     the training to others."""
-    if resources.apart:
+    if resources.apart or resources.executor == "ray":
         jax.config.update("jax_platforms", "cpu")
     use_all_cores()
 
@@ -144,11 +220,19 @@ def train_plan(plan: Plan, resources: Resources) -> None:
 
 def execute_plan(plan: Plan, resources: Resources, listener: Listener | None = None) -> None:
     """Train what has no result yet."""
+    if resources.executor == "ray":
+        from dgmarl.sweeps.ray_executor import RayExecutor, Task
+
+        task = Task(resources.cpus, resources.gpus, resources.storage)
+        train = RayExecutor(task, plan.runs, plan.halving)
+    else:
+        train = apart(resources.workers) if resources.apart else train_batch
     execute(
         plan.runs,
         listener,
         workers=resources.workers,
-        batched_runs=resources.batched,
-        apart=resources.apart,
+        # A program lasts as long as the longest of its runs.
+        batched_runs=1 if plan.halving else resources.batched,
         retries=resources.retries,
+        train=train,
     )

@@ -9,6 +9,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, plain
 from dgmarl.files import write_atomic
 from dgmarl.runs.folder import RunFolder
+from dgmarl.runs.reading import STOPPED_EARLY
 from dgmarl.sweeps.batched import shape
 
 FAILURE = "failed.txt"
@@ -29,8 +30,9 @@ class PlannedRun:
 
     @property
     def state(self) -> State:
-        """`done` with a result file, `begun` with a run folder that can be resumed."""
-        if self.result_file.is_file():
+        """`done` with a result file or stopped early, `begun` with a run folder that can be
+        resumed."""
+        if self.result_file.is_file() or self.stopped_early:
             return "done"
         begun = self.folder is not None and (self.folder / "config.yaml").is_file()
         return "begun" if begun else "waiting"
@@ -40,8 +42,13 @@ class PlannedRun:
         """Environment steps of all seeds."""
         return self.config.steps * self.config.seeds
 
+    @property
+    def stopped_early(self) -> bool:
+        """By successive halving."""
+        return self.folder is not None and (self.folder / STOPPED_EARLY).is_file()
+
     def note_failure(self, sentence: str) -> None:
-        """Keep in the run folder why the run failed, for `sweep-status`; an empty sentence: it did
+        """Keep in the run folder why the run failed, for `sweep status`; an empty sentence: it did
         not, or is tried again."""
         if self.folder is not None and sentence:
             write_atomic(self.folder / FAILURE, sentence + "\n")

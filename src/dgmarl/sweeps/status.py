@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from dgmarl.config.yaml import read_yaml
 from dgmarl.errors import UsageError
 from dgmarl.files import read_bytes
-from dgmarl.runs.reading import read_metrics
+from dgmarl.runs.reading import STOPPED_EARLY, read_metrics
 from dgmarl.sweeps.claims import owner_of
 from dgmarl.sweeps.plan import GRID, plan_grid
 from dgmarl.sweeps.planned import FAILURE, PlannedRun
@@ -17,7 +17,7 @@ class RunStatus(NamedTuple):
     """One run of a sweep."""
 
     name: str
-    state: Literal["done", "running", "stopped", "failed", "waiting"]
+    state: Literal["done", "stopped early", "running", "stopped", "failed", "waiting"]
     """`stopped`: begun, and resumed by the next launch."""
     steps: int
     """Environment steps so far, of all seeds."""
@@ -40,16 +40,22 @@ def sweep_status(out: Path) -> list[RunStatus]:
 
 def _status(run: PlannedRun) -> RunStatus:
     total, state = run.total_steps, run.state
-    if state == "done":
+    if state == "done" and not run.stopped_early:
         return RunStatus(run.name, "done", total, total, "")
     steps = _steps(run)
+    if run.stopped_early:
+        return RunStatus(run.name, "stopped early", steps, total, _text(run, STOPPED_EARLY))
     if owner := owner_of(run):
         return RunStatus(run.name, "running", steps, total, owner)
     assert run.folder is not None
     if (run.folder / FAILURE).is_file():
-        reason = read_bytes(run.folder / FAILURE).decode(errors="replace").strip()
-        return RunStatus(run.name, "failed", steps, total, reason)
+        return RunStatus(run.name, "failed", steps, total, _text(run, FAILURE))
     return RunStatus(run.name, "stopped" if state == "begun" else "waiting", steps, total, "")
+
+
+def _text(run: PlannedRun, name: str) -> str:
+    assert run.folder is not None
+    return read_bytes(run.folder / name).decode(errors="replace").strip()
 
 
 def _steps(run: PlannedRun) -> int:

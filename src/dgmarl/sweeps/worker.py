@@ -1,16 +1,17 @@
 """A process that trains one batch of runs for `executor.train_apart`.
 
-Standard input: one line, the planned runs as JSON; the end of input asks it to stop. Standard
-output: one JSON object per evaluation and per finished run."""
+Standard input: one line, the planned runs as JSON, then one for each evaluation that is reported;
+the end of input asks it to stop. Standard output: one JSON object per evaluation and per finished
+run."""
 
 import json
 import os
 import sys
 from contextlib import suppress
-from threading import Event, Thread
+from threading import Event
 from typing import IO
 
-from dgmarl.device import use_all_cores
+from dgmarl.device import require_determinism, use_all_cores
 from dgmarl.errors import RunError, UsageError
 from dgmarl.sweeps.executor import Outcome, train_batch
 from dgmarl.sweeps.planned import PlannedRun
@@ -21,13 +22,16 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 class LineReports:
     """A listener that writes one JSON object per line."""
 
-    def __init__(self, runs: list[PlannedRun], stream: IO[str]):
+    def __init__(self, runs: list[PlannedRun], stream: IO[str], stop: Event):
         self.indices = {run: k for k, run in enumerate(runs)}
-        self.stream = stream
+        self.stream, self.stop = stream, stop
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:
-        """Environment steps of a run."""
+        """Environment steps of a run. Waits for the answer: meanwhile its folder does not change,
+        and whoever wants the run to stop says so now."""
         self._write({"run": self.indices[run], "steps": steps})
+        if not os.read(STDIN, 1):
+            self.stop.set()
 
     def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
         """End of a run."""
@@ -46,13 +50,14 @@ def main() -> int:
     reports = os.fdopen(os.dup(STDOUT), "w")
     os.dup2(STDERR, STDOUT)
     runs = [PlannedRun.from_values(values) for values in json.loads(_first_line() or b"[]")]
-    stop = Event()
-    Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
     if not runs:
         return 0
     use_all_cores()
+    if any(run.config.deterministic for run in runs):
+        require_determinism()
+    stop = Event()
     try:
-        train_batch(runs, stop, LineReports(runs, reports))
+        train_batch(runs, stop, LineReports(runs, reports, stop))
     except (UsageError, RunError) as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
@@ -60,18 +65,11 @@ def main() -> int:
 
 
 def _first_line() -> bytes:
-    """Read unbuffered: a buffered reader would block the exit of the process while a thread waits
-    in it."""
+    """Read unbuffered, as the answers are."""
     line = b""
     while not line.endswith(b"\n") and (part := os.read(STDIN, 1 << 16)):
         line += part
     return line
-
-
-def _stop_at_end_of_input(stop: Event) -> None:
-    while os.read(STDIN, 1 << 10):
-        pass
-    stop.set()
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def make(
 class JaxMARL(Adapted[AdaptedState]):
     """A `MultiAgentEnv` of JaxMARL with discrete actions."""
 
-    loops_inside = True  # those of SMAX do, and the others lose nothing
+    loops_inside = True  # SMAX has; steps that are not unrolled compile sooner
 
     def __init__(
         self,
@@ -175,9 +175,8 @@ def _time_limit(env: Any) -> int | None:
     """Steps after which the environment ends an episode. MPE and SMAX compare their counter before
     they increase it, which allows one more step than `max_steps`."""
     limit = getattr(env, "max_steps", None)
-    one_more = type(env).__module__.startswith(
-        ("jaxmarl.environments.mpe", "jaxmarl.environments.smax")
-    )
+    late = ("jaxmarl.environments.mpe", "jaxmarl.environments.smax")
+    one_more = any(cls.__module__.startswith(late) for cls in type(env).__mro__)
     return None if limit is None else int(limit) + one_more
 
 

@@ -50,7 +50,7 @@ def make(
 class Jumanji(Adapted[AdaptedState]):
     """A `jumanji.Environment` with several agents and discrete actions."""
 
-    loops_inside = True  # some have, and the others lose nothing
+    loops_inside = True  # some have; steps that are not unrolled compile sooner
 
     def __init__(
         self,

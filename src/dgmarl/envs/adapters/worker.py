@@ -1,7 +1,7 @@
 """A worker process: PettingZoo and Gymnasium environments as vectors of numbers.
 
-Run as a script by `dgmarl.envs.adapters.host`, which imports this module for `probe` only. It needs
-NumPy, Gymnasium and the environment's own packages, not JAX: a worker starts quickly and is small.
+Run as a script by `dgmarl.envs.adapters.host`, which itself calls only `probe` and `why_no_copies`.
+It needs NumPy, Gymnasium and the packages of the environment, not JAX: workers start quickly.
 
 A request is (kind, episode, time, seed, *actions). The answer to each is one message: `GOOD` and
 the numbers of `Layout`, or `BAD` and a sentence, after which the worker ends. It ends too when its
@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -199,12 +200,13 @@ class Simulator:
 
     def freeze(self) -> Any:
         """The state, to be stepped from later."""
-        return _get_state(self.env), self.time
+        state = self.env.get_state() if _can_be_set(self.env) else self.env
+        return copy.deepcopy(state), self.time
 
     def thaw(self, frozen: Any) -> "Simulator":
         """A simulator in that state; this one is used up if it can only be set back."""
         state, when = frozen
-        if hasattr(self.env, "set_state"):
+        if _can_be_set(self.env):
             other = self
             self.env.set_state(copy.deepcopy(state))
         else:
@@ -392,7 +394,7 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
 
 
 def _longest(env: Any, recipe: Recipe) -> int:
-    spec = getattr(env, "spec", None)
+    spec = getattr(env.unwrapped, "spec", None)
     found = [getattr(env.unwrapped, name, None) for name in LIMITS]
     for limit in (*found, getattr(spec, "max_episode_steps", None)):
         if isinstance(limit, int | np.integer) and limit > 0:
@@ -459,9 +461,8 @@ def _local(
     return views[:, own]
 
 
-def _get_state(env: Any) -> Any:
-    get = getattr(env, "get_state", None)
-    return copy.deepcopy(get() if get and hasattr(env, "set_state") else env)
+def _can_be_set(env: Any) -> bool:
+    return hasattr(env, "get_state") and hasattr(env, "set_state")
 
 
 @dataclass
@@ -492,11 +493,13 @@ class Worker:
         else than another step of theirs is asked."""
         if requests[0][2] > BRANCH:
             self.branches.clear()
-        return map(self.answer, requests)
+        for request in requests:
+            with _blamed():
+                numbers = self.answer(*request)
+            yield numbers
 
-    def answer(self, request: tuple[int, ...]) -> np.ndarray:
+    def answer(self, kind: int, number: int, when: int, seed: int, *actions: int) -> np.ndarray:
         """The numbers that one request asks for."""
-        kind, number, when, seed, *actions = request
         if kind == BEGIN:
             return self._begin(number, seed)
         episode = self.episodes.get(number)
@@ -518,7 +521,9 @@ class Worker:
         self.episodes[number] = _Episode(simulator)
         return numbers
 
-    def _step(self, number: int, episode: _Episode, actions: list[int], keep: bool) -> np.ndarray:
+    def _step(
+        self, number: int, episode: _Episode, actions: tuple[int, ...], keep: bool
+    ) -> np.ndarray:
         simulator = episode.simulator
         assert simulator is not None
         if keep:
@@ -533,7 +538,7 @@ class Worker:
                 del self.episodes[number]
         return numbers
 
-    def _branch(self, number: int, kept: Any, actions: list[int]) -> np.ndarray:
+    def _branch(self, number: int, kept: Any, actions: tuple[int, ...]) -> np.ndarray:
         """What other actions would have done. The number of the branch stands for the time."""
         self.spare = self.spare or self._fresh()
         simulator = kept if isinstance(kept, Simulator) else self.spare.thaw(kept)
@@ -556,11 +561,22 @@ class Worker:
 
 def _line(error: BaseException) -> str:
     """An error, and where the environment raised it, in one line."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".")
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".:")
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__]
     place = f" ({own[-1].filename} line {own[-1].lineno})" if own else ""
     return f"raised {said}{place}"
+
+
+@contextmanager
+def _blamed() -> Iterator[None]:
+    """Whatever is raised here was raised by the environment."""
+    try:
+        yield
+    except (MisbehaviourError, UnfitError):
+        raise
+    except Exception as error:
+        raise MisbehaviourError(_line(error)) from error
 
 
 def _leave_with_parent(parent: int) -> None:
@@ -575,16 +591,16 @@ def main(connection: Connection) -> None:
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     try:
         sys.path[:], recipe = connection.recv()
-        worker = Worker(Recipe(**recipe))
+        with _blamed():
+            worker = Worker(Recipe(**recipe))
         connection.send_bytes(GOOD)
         while True:
             for numbers in worker.answers(connection.recv()):
                 connection.send_bytes(GOOD + numbers.tobytes())
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
-    except Exception as error:
-        said = str(error) if isinstance(error, MisbehaviourError | UnfitError) else _line(error)
-        connection.send_bytes(BAD + said.encode())
+    except (MisbehaviourError, UnfitError) as error:
+        connection.send_bytes(BAD + str(error).encode())
+    except (EOFError, OSError):
+        return  # the parent is gone
 
 
 if __name__ == "__main__":

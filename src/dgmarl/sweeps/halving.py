@@ -1,0 +1,84 @@
+"""Successive halving: runs that fall behind are stopped early (Li et al. 2020, asynchronous).
+
+At each rung, a number of steps, a run goes on if its return is among the best `1 / reduction` of
+those that have come so far. Runs compete within one environment, method and graph. The decisions
+are those of Ray Tune's `AsyncHyperBandScheduler`."""
+
+import json
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from dgmarl.config.schema import TrainConfig
+from dgmarl.runs.reading import read_metrics
+from dgmarl.sweeps.grid import Halving
+from dgmarl.sweeps.planned import PlannedRun
+
+
+class Standing(NamedTuple):
+    """One evaluation of a run, averaged over seeds."""
+
+    group: str
+    """Equal for runs that compete."""
+    run: str
+    steps: float
+    total: int
+    score: float
+
+
+def standings(run: PlannedRun) -> list[Standing]:
+    """All evaluations of a run so far."""
+    assert run.folder is not None
+    evaluations: dict[int, list[Any]] = {}
+    for row in read_metrics(run.folder):
+        evaluations.setdefault(int(row["evaluation"]), []).append(row)
+    group, total = _group(run.config), run.config.steps
+
+    def mean(rows: list[Any], name: str) -> float:
+        return sum(row[name] for row in rows) / len(rows)
+
+    return [
+        Standing(group, run.name, mean(rows, "step"), total, mean(rows, "return_mean"))
+        for rows in evaluations.values()
+    ]
+
+
+def _group(config: TrainConfig) -> str:
+    names = ("env", "env_options", "method", "graph", "steps")
+    return json.dumps([getattr(config, name) for name in names], default=str)
+
+
+class Judge:
+    """Decides which runs go on. history: evaluations that were judged before."""
+
+    def __init__(self, halving: Halving, history: list[Standing]):
+        self.halving = halving
+        self.schedulers: dict[str, Any] = {}
+        self.trials: dict[str, SimpleNamespace] = {}
+        for standing in history:
+            self.stops(standing)
+
+    def stops(self, standing: Standing) -> bool:
+        """Whether a run is to be stopped after this evaluation."""
+        if standing.steps >= standing.total:
+            return False
+        scheduler = self._scheduler(standing)
+        if standing.run not in self.trials:
+            self.trials[standing.run] = SimpleNamespace(trial_id=standing.run)
+            scheduler.on_trial_add(None, self.trials[standing.run])
+        result = {"steps": standing.steps, "return": standing.score}
+        return scheduler.on_trial_result(None, self.trials[standing.run], result) == "STOP"
+
+    def _scheduler(self, standing: Standing) -> Any:
+        from ray.tune.schedulers import AsyncHyperBandScheduler
+
+        if standing.group not in self.schedulers:
+            reduction, rungs = self.halving
+            self.schedulers[standing.group] = AsyncHyperBandScheduler(
+                time_attr="steps",
+                metric="return",
+                mode="max",
+                max_t=standing.total,
+                grace_period=standing.total / reduction**rungs,
+                reduction_factor=reduction,
+            )
+        return self.schedulers[standing.group]

@@ -119,14 +119,14 @@ def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -
     """Between the marks of the README: the methods that the paper has numbers of, how many of its
     claims hold, and the price."""
     verdicts = [claim.verdict for claim in claims(results)]
-    counted = ", ".join(
-        f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts
+    counted = "; ".join(
+        f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS if verdict in verdicts
     )
+    judged = f"{len(verdicts)} claims of the paper, judged by 95 % intervals: {counted}."
     return f"""{MARKS[0]}
-{_foraging_summary(results)}Of {len(verdicts)} claims of the paper,
-judged by 95 % intervals: {counted}.
-{_price(results, costs)} All tables, figures and commands:
-[docs/results.md](docs/results.md).
+{_foraging_summary(results)}{judged}
+{_price(results, costs)}
+All tables, figures and commands: [docs/results.md](docs/results.md).
 {MARKS[1]}"""
 
 
@@ -137,10 +137,10 @@ def _foraging_summary(results: Sequence[Result]) -> str:
     if isinstance(together, str):
         return ""
     tuned = over_scenarios([result for result in own if result.method.endswith("learned-tuned")])
-    better = "" if isinstance(tuned, str) else "\nWith the numbers that we prefer it has "
-    for method in () if isinstance(tuned, str) else tuned.of_method:
-        better += f"{text(tuned.iqm(method))} ({style(method).name}), "
-    better = f"{better.removesuffix(', ')}.\n" if better else ""
+    preferred = ""
+    if isinstance(tuned, Aggregates):
+        listed = (f"{text(tuned.iqm(one))} ({style(one).name})" for one in tuned.of_method)
+        preferred = f"With the numbers that we prefer: {', '.join(listed)}.\n"
     of_paper = "" if set(together.scenarios) == set(SIX) else f" {_paper_iqms()}"
     return f"""Foraging, {len(together.scenarios)} scenarios: interquartile mean (IQM) of the final
 return with its 95 % interval; 1 is all the food; *learned* is the paper's learned graph.{of_paper}
@@ -148,8 +148,8 @@ return with its 95 % interval; 1 is all the food; *learned* is the paper's learn
 {iqm_table(together)}
 
 ![Foraging, all scenarios together](docs/figures/lbf-intervals.svg)
-{better}
-"""
+
+{preferred}"""
 
 
 def _head(results: Sequence[Result]) -> str:

@@ -177,7 +177,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
-    parser.add_argument("--steps", type=int, default=50, help="steps per measurement")
+    parser.add_argument("--steps", type=int, default=200, help="steps, at least an episode's")
     parser.add_argument("--envs", nargs="+", default=list(ENV_IDS), help="environment ids")
     parser.add_argument("--batch", type=int, default=64, help="environments side by side")
     parser.add_argument("--random", type=Path, help="play randomly where these results are from")

@@ -276,6 +276,8 @@ def test_local_states_are_chosen_by_place_or_function(env):
     [
         ("tests.adapters.nothing", {}, "raised ModuleNotFoundError: No module named"),
         ("tests.tiny", {}, "has no function parallel_env"),
+        ("tests.adapters.zoo", {"workers": -1}, "workers is -1, but must be a whole number"),
+        ("tests.adapters.zoo", {"timeout": 0}, "timeout is 0, but must be"),
         ("tests.adapters.zoo", {"colour": 1}, "unexpected keyword argument 'colour'"),
         ("tests.adapters.zoo", {"max_cycles": None}, "does not say how long an episode can be"),
         ("mpe2.simple_spread_v3", {"continuous_actions": True}, "must be a Discrete space"),

@@ -20,6 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -177,7 +178,7 @@ class Workers:
 
     def __init__(self, recipe: Recipe, layout: Layout, count: int, timeout: float):
         self.layout, self.count, self.timeout = layout, count, timeout
-        self._recipe = recipe
+        self._order = (sys.path, asdict(recipe), asdict(layout))
         self._running: dict[int, _Process] = {}
         self._next = list(range(count))
         self._fault = ""
@@ -217,9 +218,7 @@ class Workers:
             for connection in ready or list(connections)[:1]:
                 process = connections[connection]
                 row = waiting[process].popleft()
-                began = rows[row, KIND] == BEGIN
-                where = "reset" if began else f"step {rows[row, TIME] + 1} of an episode"
-                numbers[row] = np.frombuffer(self._receive(process, where), np.float32)
+                numbers[row] = np.frombuffer(self._receive(process, _where(rows[row])), np.float32)
                 if not waiting[process]:
                     del waiting[process]
         shape = commands.shape[:-1]
@@ -241,7 +240,7 @@ class Workers:
         """Start these workers, and wait until they have made an environment."""
         for process in processes:
             self._running[process] = _launch()
-            self._running[process].connection.send((sys.path, vars(self._recipe)))
+            self._running[process].connection.send(self._order)
         for process in processes:
             self._receive(process, "start", max(self.timeout, STARTING))
 
@@ -259,6 +258,14 @@ class Workers:
             except (EOFError, OSError):
                 said = f"ended its process (exit code {started.wait()})"
         raise WorkerError(f"{said} (worker {process}, {where})")
+
+
+def _where(command: np.ndarray) -> str:
+    """What a command asks for, for people."""
+    if command[KIND] == BEGIN:
+        return "reset"
+    step = int(command[TIME]) + 1
+    return f"step {step} of an episode" if step > 0 else "a step of a copy"
 
 
 class _Process(NamedTuple):
@@ -327,6 +334,11 @@ def make_host(
     environment's constructor."""
     if os.name == "nt":
         raise UsageError(f"{door}:{name} needs worker processes as Linux and macOS have them.")
+    for option, value in (("horizon", horizon), ("workers", workers)):
+        if not isinstance(value, int) or value < 0:
+            raise UsageError(f"{option} is {value!r}, but must be a whole number of at least 0.")
+    if not isinstance(timeout, int | float) or timeout <= 0:
+        raise UsageError(f"timeout is {timeout!r}, but must be a number of seconds above 0.")
     module = host_module(door, name)
     for package in {"gymnasium", door, module.partition(".")[0]} & PACKAGES:
         library(package)

@@ -480,10 +480,9 @@ class _Episode:
 class Worker:
     """The episodes of one process."""
 
-    def __init__(self, recipe: Recipe):
-        self.recipe = recipe
-        self.idle = [Simulator(make(recipe), recipe)]
-        self.layout, self.spare = self.idle[0].layout, None
+    def __init__(self, recipe: Recipe, layout: Layout):
+        self.recipe, self.layout, self.spare = recipe, layout, None
+        self.idle = [self._fresh()]
         self.episodes: dict[int, _Episode] = {}
         self.branches: dict[int, Any] = {}
         allow_copies()
@@ -590,9 +589,9 @@ def main(connection: Connection) -> None:
     """Answer requests until the parent closes the connection."""
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     try:
-        sys.path[:], recipe = connection.recv()
+        sys.path[:], recipe, layout = connection.recv()
         with _blamed():
-            worker = Worker(Recipe(**recipe))
+            worker = Worker(Recipe(**recipe), Layout(**layout))
         connection.send_bytes(GOOD)
         while True:
             for numbers in worker.answers(connection.recv()):

@@ -20,7 +20,7 @@ from dgmarl.runs.replays import Replay, make_replay
 FOLDER = Path(__file__).parent
 CREDIT = {"gamma": 0.99, "lambda_": 0.95}
 FORAGING = "lbf/6x6-2p-2f-coop"
-STEPS, AGENTS, CELL = 8, 4, 26
+STEPS, AGENTS, CELL, PACE = 8, 4, 26, 130
 
 sys.path.insert(0, str(FOLDER.parents[1] / "examples"))
 from relay import Relay  # noqa: E402
@@ -32,18 +32,19 @@ class DrawnRelay(Relay):
     def draw(self, state, graph=None):
         """Agents in a row; a square is the parcel."""
         n, holder = self.spec.n_agents, int(state.holder)
-        centres = np.stack([90 * np.arange(n) + 60, np.full(n, 80)], axis=1)
-        shapes = [svg.rect(0, 0, 90 * n + 120, 150, "#FFFFFF")]
+        centres = np.stack([PACE * (np.arange(n) + 0.5), np.full(n, 80)], axis=1)
+        width = PACE * (n + 1)
+        shapes = [svg.rect(0, 0, width, 150, "#FFFFFF")]
         for agent, (x, y) in enumerate(centres):
             shapes.append(svg.circle(x, y, 24, svg.agent_colour(agent)))
             shapes.append(svg.text(x, y, agent, 16, "#FFF"))
-        shapes += [svg.rect(90 * holder + 50, 26, 20, 20, "#8B6F00")]
-        shapes += svg.dependence_arrows(graph, centres, gap=32)
+        shapes += [svg.rect(PACE * (holder + 0.5) - 10, 26, 20, 20, "#8B6F00")]
+        shapes += svg.dependence_arrows(graph, centres, gap=30)
         caption = f"step {int(state.time)} · " + (
             "the parcel has arrived" if holder == n else f"agent {holder} holds the parcel"
         )
-        shapes.append(svg.text(45 * n + 60, 132, caption, 13, fill="#555"))
-        return svg.picture(90 * n + 120, 150, shapes, f"Relay, {caption}")
+        shapes.append(svg.text(width / 2, 132, caption, 13, fill="#555"))
+        return svg.picture(width, 150, shapes, f"Relay, {caption}")
 
 
 def pass_on(key, observation, hidden_state, is_first):

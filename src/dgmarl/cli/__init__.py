@@ -7,7 +7,6 @@ Every command also takes `--config FILE` (a YAML file with values for its option
 command line win) and `--save-config FILE` (write the resolved options, to be given to `--config`
 later)."""
 
-import ast
 import sys
 import warnings
 from functools import cache, partial
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from dgmarl import __version__
 from dgmarl.cli.guard import Interrupts, guarded, printable
+from dgmarl.cli.overview import examples, overview
 from dgmarl.config.yaml import build, plain, read_yaml, write_yaml
 from dgmarl.errors import UsageError, suggest
 from dgmarl.files import refuse_unwritable
-from dgmarl.trust import module_file, require_trust
+from dgmarl.trust import require_trust
 
 if TYPE_CHECKING:
     from dgmarl.cli.common import Command
@@ -39,7 +39,8 @@ COMMANDS = {
     "envs": "dgmarl.cli.environments:Envs",
     "check-env": "dgmarl.cli.environments:CheckEnv",
     "new-env": "dgmarl.cli.environments:NewEnv",
-    "doctor": "dgmarl.cli.environments:Doctor",
+    "doctor": "dgmarl.cli.doctor:Doctor",
+    "completion": "dgmarl.cli.completion:Completion",
 }
 """The package's own commands, written as entry points are: module:Class."""
 
@@ -65,7 +66,7 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 
 def _run(arguments: list[str], interrupts: Interrupts) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_help())
+        print(overview(commands()))
         return 0
     if arguments[0] == "--version":
         print(__version__)
@@ -82,6 +83,10 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
         parsed = _parse(name, command, rest, config)
     except NotANumberError as error:
         raise UsageError(error.sentence(rest)) from None
+    except SystemExit as stop:
+        if not stop.code:  # the help has been printed
+            print(examples(name))
+        raise
     check_command(parsed, rest)
     interrupts.advice = getattr(parsed, "after_stop", interrupts.advice)
     if save is not None:
@@ -152,36 +157,6 @@ def load_command(name: str) -> "type[Command]":
             f"The command {name} ({module}:{attribute}) cannot be loaded ({error}): check the "
             "package that provides it."
         ) from error
-
-
-def _help() -> str:
-    width = max(map(len, commands()))
-    return "\n".join(
-        [
-            "dgmarl: multi-agent reinforcement learning with credit along dependence graphs",
-            "",
-            "usage: dgmarl COMMAND [options]      (dgmarl COMMAND --help tells its options)",
-            "",
-            *(f"  {name:<{width}}  {_summary(place)}" for name, place in commands().items()),
-            "",
-            "Every command takes --config FILE.yaml (values for its options) and --save-config",
-            "FILE.yaml (writes the resolved options, to be used with --config again).",
-        ]
-    )
-
-
-def _summary(place: str) -> str:
-    """First sentence of a command's docstring, read from its source: the overview imports no
-    command."""
-    module, _, attribute = place.partition(":")
-    path = module_file(module)
-    if path is None or path.suffix != ".py":
-        return ""
-    for node in ast.parse(path.read_bytes()).body:
-        if isinstance(node, ast.ClassDef) and node.name == attribute:
-            text = " ".join((ast.get_docstring(node) or "").split())
-            return text.partition(". ")[0].removesuffix(".")
-    return ""
 
 
 def _describe(command: "type[Command]") -> str:

@@ -1,7 +1,5 @@
-"""The commands about environments and the installation: `envs`, `check-env`, `new-env` and
-`doctor`."""
+"""The commands about environments: `envs`, `check-env` and `new-env`."""
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +7,6 @@ from typing import Annotated
 
 import tyro
 
-from dgmarl import __version__
 from dgmarl.cli.common import EnvId, Options, Output, Trust
 from dgmarl.cli.guard import EXIT_USAGE
 from dgmarl.config.yaml import parse_assignments
@@ -128,35 +125,4 @@ class NewEnv:
         print(f"{self.file}: a traffic junction. Change it, then:")
         print(f"  dgmarl check-env {self.file}:Junction")
         print(f"  dgmarl train {self.file}:Junction --method mappo-dg --graph oracle --steps 1e5")
-        return 0
-
-
-@dataclass(frozen=True)
-class Doctor:
-    """Say what this installation has: versions, devices, optional parts."""
-
-    def run(self) -> int:
-        """Print one line per fact."""
-        import importlib.metadata
-        import platform
-        import shutil
-
-        import jax
-
-        from dgmarl.device import use_all_cores
-
-        use_all_cores()
-        print(
-            f"dgmarl {__version__}, Python {platform.python_version()}, {platform.machine()}, "
-            f"{os.cpu_count()} cores"
-        )
-        for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
-            print(f"{package} {importlib.metadata.version(package)}")
-        print(f"devices: {', '.join(str(device) for device in jax.devices())}")
-        if jax.default_backend() == "cpu":
-            print(
-                "no accelerator is in use; with an NVIDIA GPU, `pip install 'dgmarl[cuda]'` "
-                "brings the GPU build of JAX"
-            )
-        print(f"chromium (for page tests): {'found' if shutil.which('chromium') else 'not found'}")
         return 0

@@ -143,6 +143,12 @@ class Train:
 
         return cls(options, with_wrapped_preset(merge))
 
+    @classmethod
+    def flag_names(cls) -> list[str]:
+        """The fields that are flags, of the default method, for completion."""
+        names = leaves(_flags(_default({}, "", TrainConfig.method, {}))())
+        return [name for name in names if name != "env"]
+
     def resolved(self) -> TrainConfig:
         """What --save-config writes: the run's whole configuration, the same as its config.yaml."""
         from dgmarl.runs.folder import RunFolder

@@ -1,0 +1,156 @@
+"""`dgmarl doctor`: what this installation has, whether it works, and what may make it slow."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from dgmarl import __version__
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+OPTIONAL = {
+    "pandas": "frames",
+    "tensorboardX": "track",
+    "wandb": "track",
+    "ray": "ray",
+    "cairosvg": "viz",
+    "jaxmarl": "adapters",
+    "pettingzoo": "adapters",
+}
+"""Packages that only some features need, and the extra of dgmarl that installs each."""
+SECONDS = 1.0
+"""How long the self-test plays, after it has compiled."""
+N_ENVS, LENGTH = 100, 50
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Say what this installation has (versions, devices, optional parts), try it for two seconds,
+    and name usual causes of slowness."""
+
+    def run(self) -> int:
+        """Print one line per fact."""
+        import jax
+
+        from dgmarl.device import count_cores, use_all_cores
+
+        use_all_cores()
+        system = f"{platform.system()} {platform.machine()}, {count_cores()} cores"
+        print(f"dgmarl {__version__}, Python {platform.python_version()}, {system}")
+        print(", ".join(f"{name} {_version(name)}" for name in PACKAGES))
+        found = ", ".join(
+            f"{name} {_version(name) or f'not found ({extra})'}" for name, extra in OPTIONAL.items()
+        )
+        print(f"optional (extra that brings it): {found}")
+        print(f"chromium (for page tests): {'found' if shutil.which('chromium') else 'not found'}")
+        print(f"devices: {', '.join(str(device) for device in jax.devices())}")
+        compiling, speed = self_test()
+        print(
+            f"self-test: foraging, {N_ENVS} environments, compiled in {compiling:.1f} s, "
+            f"{speed:,.0f} steps/s of random play"
+        )
+        slow = causes(facts())
+        print("\n  ".join(["usual causes of slowness, here:", *(slow or ["none of them"])]))
+        return 0
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def self_test() -> tuple[float, float]:
+    """Play at random for a second; the seconds of compiling, and environment steps per second."""
+    import jax
+
+    from dgmarl.envs.registry import make_env
+    from dgmarl.rollout import act_randomly, collect, reset_envs
+
+    env = make_env("lbf/8x8-2p-2f")
+
+    @jax.jit
+    def play(key):
+        start = reset_envs(env, key, None, N_ENVS)
+        batch = collect(env, act_randomly, start, key, LENGTH, frozenset(), reset=True)[1]
+        return batch.reward.sum() + batch.observation.agents_view.sum()
+
+    begin = time.perf_counter()
+    play(jax.random.key(0)).block_until_ready()
+    compiled = time.perf_counter()
+    rounds = 0
+    while time.perf_counter() - compiled < SECONDS:
+        rounds += 1
+        play(jax.random.key(rounds)).block_until_ready()
+    speed = rounds * N_ENVS * LENGTH / (time.perf_counter() - compiled)
+    return compiled - begin, speed
+
+
+class Facts(NamedTuple):
+    """What the speed depends on."""
+
+    backend: str
+    """Of JAX: cpu, gpu or tpu."""
+    gpu_present: bool
+    """The system has an NVIDIA GPU."""
+    n_devices: int
+    n_cores: int
+    load: float
+    """Programs that want a core, on average over a minute."""
+    settings: Mapping[str, str]
+    """Environment variables."""
+
+
+def facts() -> Facts:
+    """Those of this machine."""
+    import jax
+
+    from dgmarl.device import count_cores
+
+    return Facts(
+        jax.default_backend(),
+        any(Path("/dev").glob("nvidia[0-9]*")),
+        jax.local_device_count(),
+        count_cores(),
+        os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+        os.environ,
+    )
+
+
+def causes(found: Facts) -> list[str]:
+    """What usually makes training slow and holds here, each with what to do."""
+    told, settings = [], found.settings
+    if found.backend == "cpu" and found.gpu_present:
+        told.append(
+            "a GPU is here, but JAX does not use it: `pip install 'dgmarl[cuda]'`, and leave "
+            "JAX_PLATFORMS unset"
+        )
+    elif found.backend == "cpu":
+        told.append(
+            "no accelerator: expect tens of thousands of steps/s; on a GPU many seeds cost little "
+            "more than one (docs/performance.md)"
+        )
+    if found.load > 1.5 * found.n_cores:
+        told.append(
+            f"{found.load:.0f} programs want {found.n_cores} cores: wait for them, or end some"
+        )
+    if found.backend == "cpu" and found.n_devices < found.n_cores:
+        told.append(
+            f"JAX uses {found.n_devices} of {found.n_cores} cores for seeds: unset "
+            "JAX_NUM_CPU_DEVICES and --xla_force_host_platform_device_count"
+        )
+    if "JAX_COMPILATION_CACHE_DIR" not in settings:
+        told.append(
+            "every run compiles anew: `export JAX_COMPILATION_CACHE_DIR=~/.cache/jax` keeps "
+            "compiled programs"
+        )
+    for name in ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_ENABLE_X64"):
+        if settings.get(name, "0").lower() not in ("", "0", "false"):
+            told.append(f"{name} is set, for debugging: unset it")
+    return told

@@ -99,7 +99,7 @@ def page_text(
     """The Markdown of the page, with links to the pictures of `drawn`."""
     shown = [one for one in results if any(figure.shows(one) for figure in FIGURES.values())]
     sections = [
-        _head(shown),
+        _head(shown, claims(shown)),
         _agreement(claims(shown)),
         _star_spread(trios(shown, "star-spread", "dg"), _pictures("mpe", drawn)),
         _unscaled(trios(shown, "star-spread", "dg"), trios(results, UNSCALED, "dg")),
@@ -118,16 +118,18 @@ def page_text(
 def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
     """Between the marks of the README: the methods that the paper has numbers of, how many of its
     claims hold, and the price."""
-    verdicts = [claim.verdict for claim in claims(results)]
-    counted = "; ".join(
-        f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS if verdict in verdicts
-    )
-    judged = f"{len(verdicts)} claims of the paper, judged by 95 % intervals: {counted}."
     return f"""{MARKS[0]}
-{_foraging_summary(results)}{judged}
+{_foraging_summary(results)}{_verdicts(claims(results))}
 {_price(results, costs)}
 All tables, figures and commands: [docs/results.md](docs/results.md).
 {MARKS[1]}"""
+
+
+def _verdicts(judged: Sequence[Claim]) -> str:
+    """How many claims have which verdict."""
+    found = [claim.verdict for claim in judged]
+    counted = "; ".join(f"{each}: {found.count(each)}" for each in VERDICTS if each in found)
+    return f"{len(found)} claims of the paper, judged by 95 % intervals: {counted}."
 
 
 def _foraging_summary(results: Sequence[Result]) -> str:
@@ -152,12 +154,15 @@ return with its 95 % interval; 1 is all the food; *learned* is the paper's learn
 {preferred}"""
 
 
-def _head(results: Sequence[Result]) -> str:
+def _head(results: Sequence[Result], judged: Sequence[Claim]) -> str:
     seeds = _listed(len(result.final) for result in results)
     episodes = _listed(result.facts["episodes_per_evaluation"] for result in results)
     return f"""# Results
 
 <!-- Written by `python -m dgmarl.paper.results_page` from results/; do not edit. -->
+
+Short answer: {_verdicts(judged)}
+{_against_better(results)}
 
 What the three kinds of credit reach, beside what the paper says. Each number is the mean over
 {seeds} seeds, as the tables say, of the final return: the last evaluation ({episodes} episodes,
@@ -167,6 +172,22 @@ independently: *better* and *worse* mean that the interval excludes 0, *open* th
 intervals are compared, without a correction for that.
 The curves of every seed are in `results/`; `dgmarl table results` prints plain tables
 of them."""
+
+
+def _against_better(results: Sequence[Result]) -> str:
+    """Graph credit against the better of local and global reward, counted over comparisons."""
+    compared = {"Star-Spread": trios(results, "star-spread", "dg")}
+    for graph in GRAPHS:
+        compared[f"foraging, {graph} graph"] = trios(results, "lbf", f"dg-{graph}")
+    lines = []
+    for name, found in compared.items():
+        verdicts = [_verdict(trio.advantage) for trio in found]
+        counted = (f"{word} in {verdicts.count(word)}" for word in BETTER)
+        lines += [f"- {name}: {', '.join(counted)} of {len(found)}"] * bool(found)
+    if not lines:
+        return ""
+    title = "Graph credit against the better of local and global reward in each scenario:"
+    return "\n".join([title, "", *lines])
 
 
 def _agreement(judged: Sequence[Claim]) -> str:

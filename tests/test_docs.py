@@ -9,6 +9,8 @@ import pytest
 
 import dgmarl
 from dgmarl import cli
+from dgmarl.report.results import read_results
+from dgmarl.report.statistics import mean_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -58,3 +60,18 @@ def test_python_in_the_readme_runs(monkeypatch, tmp_path, capsys):
     ):
         exec(compile(block, "README.md", "exec"), {})
     assert "graph_gae" in capsys.readouterr().out
+
+
+def test_numbers_in_the_tutorial_are_those_of_its_results():
+    def shown(result) -> str:
+        mean = mean_interval(result.final)
+        return f"{mean.estimate:.1f} [{mean.low:.1f}, {mean.high:.1f}]"
+
+    page = (ROOT / "docs" / "tutorial.md").read_text()
+    results = read_results(ROOT / "results" / "junction")
+    assert {result.method.rpartition("-")[2] for result in results} == {
+        *("local", "global", "oracle", "interventional", "learned")
+    }
+    for result in results:
+        columns = (shown(result.up_to(10_000)), shown(result.up_to(20_000)), shown(result))
+        assert f"| `{result.method}` | {' | '.join(columns)} |" in page

@@ -118,6 +118,10 @@ def test_a_bad_subset_is_refused(agents):
 
 
 def test_other_bad_arguments_are_refused():
+    host = Junction()
+    host.on_host = True
+    with pytest.raises(UsageError, match="wrap it with its own library"):
+        Wrapper(host)
     with pytest.raises(UsageError, match="between 1 and 16"):
         TimeLimit(Junction(), 17)
     with pytest.raises(UsageError, match="std must be above 0"):

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One more than cores, up to four: some tests wait for a browser or another process.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo test test-slow lint format docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dgmarl demo
@@ -26,6 +26,9 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/envs.py
 	$(BIN)/python benchmarks/credit.py
@@ -33,7 +36,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/adapters.py
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site .pytest_cache .ruff_cache .hypothesis
 
 # The stamps make a second call start at once; they are older than pyproject.toml when the dependencies may have changed.
 $(VENV)/bin/python:

@@ -68,8 +68,11 @@ class Browser:
         for domain in ("Runtime", "Log", "Page"):
             self._call(f"{domain}.enable")
 
-    def open(self, path: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Load a file and wait until it is complete."""
+    def open(
+        self, page: Path | str, width: int = 1280, height: int = 900, dark: bool = False
+    ) -> None:
+        """Load a file or an address and wait until it is complete."""
+        address = page if isinstance(page, str) else page.resolve().as_uri()
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -79,12 +82,9 @@ class Browser:
         )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._call("Emulation.setEmulatedMedia", features=scheme)
-        self._call("Page.navigate", url=path.resolve().as_uri())
+        self._call("Page.navigate", url=address)
         deadline = time.monotonic() + 60
-        while (
-            self.evaluate("location.href + document.readyState")
-            != path.resolve().as_uri() + "complete"
-        ):
+        while self.evaluate("location.href + document.readyState") != f"{address}complete":
             assert time.monotonic() < deadline, "the page did not load"
             time.sleep(0.05)
 

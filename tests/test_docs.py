@@ -1,8 +1,11 @@
-"""Documentation is executed: every `dgmarl` command in it parses, every link leads somewhere, every
-Python block runs."""
+"""Documentation is executed: every `dgmarl` command in it parses, every link leads somewhere,
+Python blocks run, and the commands of the first pages run in an empty folder."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,11 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").glob("*.py")),
 ]
+
+
+FIRST_PAGES = ("README.md", "docs/quickstart.md")
+NOT_OURS = ("git ", "make ", "python3 -m venv", "source ", "pip ")
+"""How lines begin that get or install the package."""
 
 
 def commands() -> list[str]:
@@ -44,7 +52,21 @@ def test_every_link_leads_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
-def test_python_in_the_readme_runs(monkeypatch, tmp_path, capsys):
+def test_links_of_the_site_stay_in_it():
+    """The site has docs/ alone; other files are named in code font."""
+    for page in (ROOT / "docs").glob("*.md"):
+        assert "](../" not in page.read_text(), page.name
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/quickstart.md", "docs/tracking.md", "docs/graphs.md"]
+)
+def test_python_of_a_page_runs(page, monkeypatch, tmp_path):
+    """With one seed and 500 steps."""
     monkeypatch.chdir(tmp_path)
     train = dgmarl.train
     small = {"evaluation.interval": 500, "evaluation.episodes": 2, "learner.hidden": 8}
@@ -55,11 +77,55 @@ def test_python_in_the_readme_runs(monkeypatch, tmp_path, capsys):
             *given, **{**values, "steps": 500, "seeds": 1}, overrides=small
         ),
     )
-    for block in re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL
-    ):
-        exec(compile(block, "README.md", "exec"), {})
-    assert "graph_gae" in capsys.readouterr().out
+    found = blocks(page, "python")
+    assert found
+    for block in found:
+        exec(compile(block, page, "exec"), {})
+
+
+def smaller(block: str) -> str:
+    """The lines of a block of shell that use the package, with one seed instead of several and a
+    five-hundredth of the steps, at least 1000."""
+    lines = [line for line in block.splitlines() if not line.startswith(NOT_OURS)]
+    text = re.sub(r"(--seeds|^seeds:) \d+", r"\1 1", "\n".join(lines), flags=re.MULTILINE)
+    return re.sub(
+        r"(--steps|^steps:) (\S+)",
+        lambda found: f"{found[1]} {max(1000, int(float(found[2]) / 500))}",
+        text,
+        flags=re.MULTILINE,
+    )
+
+
+def test_smaller_changes_nothing_but_seeds_and_steps():
+    block = "pip install .\ndgmarl train a --seeds 5 --steps 1e6 --out b\nseeds: 2\nsteps: 6e4\n"
+    assert smaller(block) == "dgmarl train a --seeds 1 --steps 2000 --out b\nseeds: 1\nsteps: 1000"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FIRST_PAGES)
+def test_commands_of_the_first_pages_run_in_an_empty_folder(page, tmp_path):
+    """All in the order of the page, each block by a shell that stops at the first error."""
+    own, work = tmp_path / "bin", tmp_path / "work"
+    own.mkdir()
+    work.mkdir()
+    start = "import sys; from dgmarl.cli import main; sys.argv[0] = 'dgmarl'; main()"
+    (own / "dgmarl").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{start}" "$@"\n')
+    (own / "dgmarl").chmod(0o755)
+    package = str(Path(cli.__file__).parents[2])
+    known = {"PATH": f"{own}:{os.environ['PATH']}", "PYTHONPATH": package}
+    if page == "README.md":  # which names a grid that it does not show
+        (work / "grid.yaml").write_text("env: lbf/5x5-2p-1f\nlearner.hidden: [8, 16]\nsteps: 500\n")
+    for block in blocks(page, "bash"):
+        done = subprocess.run(
+            ["bash", "-e", "-c", smaller(block)],
+            cwd=work,
+            env={**os.environ, **known},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+    assert len(list((work / "runs").iterdir())) >= 3
+    assert (work / "report.html").stat().st_size > 10_000
 
 
 def test_numbers_in_the_tutorial_are_those_of_its_results():

@@ -14,6 +14,7 @@ from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.device import use_all_cores
 from dgmarl.runs.callbacks import TrainResult
+from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.batched import train_all
 from tests.tiny import GIFT, SMALL
 

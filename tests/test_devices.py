@@ -149,6 +149,7 @@ def in_two_processes(*words: str) -> list[str]:
     return [out for out, _ in said]
 
 
+@pytest.mark.slow
 def test_two_processes_train_one_run_and_the_first_writes_it(tmp_path):
     first, second = in_two_processes(GIFT, *TWO, "--out", str(tmp_path / "both"))
     assert "after 40 steps" in first

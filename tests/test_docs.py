@@ -12,6 +12,8 @@ import pytest
 
 import dgmarl
 from dgmarl import cli
+from dgmarl.report.results import read_results
+from dgmarl.report.statistics import mean_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -124,3 +126,18 @@ def test_commands_of_the_first_pages_run_in_an_empty_folder(page, tmp_path):
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
     assert len(list((work / "runs").iterdir())) >= 3
     assert (work / "report.html").stat().st_size > 10_000
+
+
+def test_numbers_in_the_tutorial_are_those_of_its_results():
+    def shown(result) -> str:
+        mean = mean_interval(result.final)
+        return f"{mean.estimate:.1f} [{mean.low:.1f}, {mean.high:.1f}]"
+
+    page = (ROOT / "docs" / "tutorial.md").read_text()
+    results = read_results(ROOT / "results" / "junction")
+    assert {result.method.rpartition("-")[2] for result in results} == {
+        *("local", "global", "oracle", "interventional", "learned")
+    }
+    for result in results:
+        columns = (shown(result.up_to(10_000)), shown(result.up_to(20_000)), shown(result))
+        assert f"| `{result.method}` | {' | '.join(columns)} |" in page

@@ -11,7 +11,6 @@ import pytest
 import dgmarl
 from dgmarl import trust
 from dgmarl.envs.adapters import DOORS, to_jaxmarl
-from dgmarl.envs.adapters.jaxmarl import JaxMARL
 from dgmarl.envs.base import random_actions
 from dgmarl.envs.checker import check_env
 from dgmarl.envs.registry import make_env, name_of
@@ -193,6 +192,8 @@ def test_who_compares_observations_is_warned():
 
 
 def test_a_subclass_may_define_the_local_state():
+    from dgmarl.envs.adapters.jaxmarl import JaxMARL
+
     class Own(JaxMARL):
         def local_state(self, state):
             return state.inner.p_pos[:3]

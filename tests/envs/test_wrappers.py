@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgmarl import Environment, UsageError, make_env
+from dgmarl import Environment, UsageError, cli, make_env
 from dgmarl.cli.train import Train
 from dgmarl.config.resolve import resolve
 from dgmarl.envs.base import random_actions
@@ -118,6 +118,10 @@ def test_a_bad_subset_is_refused(agents):
 
 
 def test_other_bad_arguments_are_refused():
+    host = Junction()
+    host.on_host = True
+    with pytest.raises(UsageError, match="wrap it with its own library"):
+        Wrapper(host)
     with pytest.raises(UsageError, match="between 1 and 16"):
         TimeLimit(Junction(), 17)
     with pytest.raises(UsageError, match="std must be above 0"):
@@ -153,3 +157,14 @@ def test_only_wrappers_of_a_family_have_its_preset():
     assert wrapped_family(TimeLimit(Wrapper(make_env("lbf/5x5-2p-1f")), 3)) == "lbf/5x5-2p-1f"
     assert wrapped_family(TimeLimit(Junction(), 3)) == ""
     assert wrapped_family(make_env("lbf/5x5-2p-1f")) == ""
+    assert wrapped_family(Wrapper.__new__(Wrapper)) == ""
+
+
+@pytest.mark.slow
+def test_train_says_whose_numbers_it_took(file, tmp_path, capsys):
+    arguments = ["train", f"{file}:Within", "--method", "ippo-local", "--out", f"{tmp_path}/run"]
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*arguments, "--steps", "600", "--learner.hidden", "8", "--quiet"])
+    assert stop.value.code == 0
+    said = "Within had the numbers for star-spread/3 of preset tuned, with 10 environments"
+    assert said in capsys.readouterr().out

@@ -173,6 +173,7 @@ def test_edges_appear_in_the_right_states_only(options):
     assert found.f1 > 0.95
 
 
+@pytest.mark.slow
 def test_the_graph_of_an_iteration_does_not_depend_on_its_own_update():
     """Two runs whose models only learn differently: the first iteration is the same, the next one
     is not."""

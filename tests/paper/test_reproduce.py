@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,17 @@ def curves(out: Path) -> dict[str, tuple]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def heard():
+    """What a listener to the runs of `whole` is told."""
+    return Listen()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, heard) -> Path:
     """All runs trained without interruption, and drawn."""
     out = tmp_path_factory.mktemp("whole")
     plan = plan_figures([TINY], out, 2, 250)
-    execute(plan.runs)
+    execute(plan.runs, heard, workers=2)
     write_figures([TINY], results_of(plan), out)
     return out
 
@@ -97,23 +104,21 @@ class Listen(Silent):
     """Remembers steps and ends."""
 
     def __init__(self):
-        self.steps, self.ended = [], []
+        self.steps, self.ended = defaultdict(list), {}
 
     def on_steps(self, run, steps):
-        self.steps.append(steps)
+        self.steps[run.name].append(steps)
 
     def on_end(self, run, outcome):
-        self.ended.append((run.name, outcome.status))
+        self.ended[run.name] = outcome.status
 
 
-def test_progress_is_in_steps_of_all_seeds(whole, tmp_path):
-    shutil.copytree(whole / "results", tmp_path / "results")
-    next((tmp_path / "results").rglob("*local.json")).unlink()
-    heard = Listen()
-    execute(plan_figures([TINY], tmp_path, 2, 250).runs, heard, workers=2)
-    assert heard.steps == sorted(heard.steps)
-    assert heard.steps[-1] == 500
-    assert heard.ended == [("own/gift ippo-local", "published")]
+def test_progress_is_in_steps_of_all_seeds(whole, heard):
+    assert len(heard.ended) == len(heard.steps) == 3
+    assert set(heard.ended.values()) == {"published"}
+    for steps in heard.steps.values():
+        assert steps == sorted(steps)
+        assert steps[-1] == 500
 
 
 def test_finished_runs_are_not_trained_again(whole, tmp_path, monkeypatch):

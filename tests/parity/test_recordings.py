@@ -27,9 +27,12 @@ FORGERIES = {
 
 def recordings() -> list:
     return [
-        pytest.param(kind, path, id=f"{path.stem}-{name}")
+        pytest.param(kind, path, id=f"{path.stem}-{name}", marks=marks)
         for kind, pattern in PATTERNS.items()
-        for name, folder in (("excerpt", EXCERPTS), ("full", FULL_RECORDINGS))
+        for name, folder, marks in (
+            ("excerpt", EXCERPTS, ()),
+            ("full", FULL_RECORDINGS, pytest.mark.slow),
+        )
         for path in sorted(folder.glob(pattern))
     ]
 

@@ -83,6 +83,7 @@ def test_a_run_that_was_stopped_ends_with_the_identical_numbers_and_the_identica
     np.testing.assert_array_equal(result.steps, expected.steps)
 
 
+@pytest.mark.slow
 def test_seeds_that_have_had_their_steps_stand_still_with_their_replay(config, finished):
     _, result = finished
     assert len(set(np.asarray(result.state.iteration).tolist())) > 1

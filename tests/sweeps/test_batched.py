@@ -36,7 +36,15 @@ def together():
     return dict(zip(RUNS, train_all([Recorder(run) for run in RUNS.values()]), strict=True))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("local", marks=pytest.mark.slow),
+        "global",
+        pytest.param("oracle", marks=pytest.mark.slow),
+        "random",
+    ],
+)
 def test_a_batched_run_is_the_run_alone(together, name):
     alone, batched = api.train_config(RUNS[name]), together[name]
     assert batched.config == RUNS[name]
@@ -84,6 +92,7 @@ def test_batched_runs_of_one_rule_standardise_rewards_as_it_does():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "global", "graph"])
 def test_batched_runs_of_different_rules_scale_rewards_alike(scaled_together, name):
     """One statistic for all rules, so runs whose rewards are scaled can be batched too."""

@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from wandb.proto import wandb_internal_pb2
 
 from dgmarl import Callback, UsageError, api
 from dgmarl.config.resolve import resolve
@@ -14,7 +13,6 @@ from dgmarl.runs.callbacks import Progress, Start
 from dgmarl.track import make_tracker
 from dgmarl.track.scalars import scalars
 from dgmarl.track.tensorboard import TensorBoard
-from dgmarl.track.wandb import WeightsAndBiases
 from tests.tiny import GIFT, SMALL
 
 
@@ -113,6 +111,8 @@ def test_wandb_keeps_one_offline_run_per_seed_in_one_group(told):
 
 def _records(path):
     """The run and the history of a .wandb file, which `wandb sync` reads: a log of LevelDB."""
+    from wandb.proto import wandb_internal_pb2
+
     run, history = None, []
     for data in _log(path.read_bytes()):
         record = wandb_internal_pb2.Record()
@@ -178,6 +178,8 @@ def test_tensorboard_without_a_folder_is_refused():
 
 def test_options_of_wandb_win(monkeypatch):
     import wandb
+
+    from dgmarl.track.wandb import WeightsAndBiases
 
     given = {}
     monkeypatch.setattr(wandb, "init", lambda **options: given.update(options) or _Silent())

@@ -139,8 +139,10 @@ class Train:
         merge = partial(_merge, file, env, str(method), overrides, options.preset)
         if not is_code(env):
             return cls(options, merge())
+        from dgmarl.device import use_all_cores
         from dgmarl.envs.registry import with_wrapped_preset
 
+        use_all_cores()  # before the environment computes anything
         return cls(options, with_wrapped_preset(merge))
 
     @classmethod

@@ -77,11 +77,11 @@ def name_of(env: Environment) -> str:
 
 def wrapped_family(env: Environment) -> str:
     """The id of the registered environment within wrappers; empty if there is none."""
-    inside = env
+    inside: Any = env
     while isinstance(inside, Wrapper):
-        inside = inside.env
-    name = name_of(inside)
-    return name if inside is not env and name.partition("/")[0] in FAMILIES else ""
+        inside = getattr(inside, "env", None)  # a broken one may have none
+    name = name_of(inside) if isinstance(env, Wrapper) else ""
+    return name if name.partition("/")[0] in FAMILIES else ""
 
 
 def with_wrapped_preset(resolved: Callable[[str], TrainConfig]) -> TrainConfig:

@@ -27,6 +27,11 @@ class Wrapper(Environment[Any]):
 
     def __init__(self, env: Environment, **changes: Any):
         """changes: fields of the spec."""
+        if getattr(env, "on_host", False):
+            raise UsageError(
+                f"{env.spec.name} is played outside the compiled program, where wrappers do not "
+                "reach: wrap it with its own library before it is handed over."
+            )
         self.env = env
         self.loops_inside, self.can_intervene = env.loops_inside, env.can_intervene
         self.spec = replace(env.spec, name=f"{type(self).__name__}({env.spec.name})", **changes)

@@ -5,7 +5,6 @@
 `DOORS` names the module of each library, which is imported when one of its environments is made and
 has `make(name, **options)`."""
 
-import importlib
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -14,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from dgmarl.envs.base import Environment
-from dgmarl.errors import UsageError
+from dgmarl.optional import optional
 
 DOORS = {
     "jaxmarl": "dgmarl.envs.adapters.jaxmarl",
@@ -23,7 +22,6 @@ DOORS = {
     "gymnasium": "dgmarl.envs.adapters.gymnasium",
 }
 """What stands before the colon, and the module that makes the environment."""
-INSTALL = "pip install 'dgmarl[adapters]'"
 
 
 def maker(door: str) -> Callable[..., Environment]:
@@ -39,16 +37,12 @@ def library(module: str) -> ModuleType:
     from unittest.mock import patch
 
     quiet = StringIO()
-    try:
-        with (
-            redirect_stdout(quiet),
-            redirect_stderr(sys.stderr),
-            patch.object(sys, "__stdout__", quiet),
-        ):
-            return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = (error.name or module).partition(".")[0]
-        raise UsageError(f"{missing} is not installed: `{INSTALL}` brings it.") from error
+    with (
+        redirect_stdout(quiet),
+        redirect_stderr(sys.stderr),
+        patch.object(sys, "__stdout__", quiet),
+    ):
+        return optional(module, "adapters")
 
 
 def to_pettingzoo(env: Environment) -> Any:

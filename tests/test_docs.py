@@ -28,8 +28,19 @@ NOT_OURS = ("git ", "make ", "python3 -m venv", "source ", "pip ")
 """How lines begin that get or install the package."""
 
 
+def code_lines(text: str) -> list[str]:
+    """Lines between fences, and indented ones."""
+    fenced, found = False, []
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            found.append(line.strip())
+    return found
+
+
 def commands() -> list[str]:
-    lines = [line.strip() for page in PAGES for line in page.read_text().splitlines()]
+    lines = [line for page in PAGES for line in code_lines(page.read_text())]
     found = [line for line in lines if re.match(r"dgmarl [a-z-]+ ", line)]
     assert len(found) >= 6
     return sorted(set(found))

@@ -74,7 +74,11 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/quickstart.md", "docs/tracking.md", "docs/graphs.md"]
+    "page",
+    [
+        "README.md",
+        *(f"docs/{name}.md" for name in ("quickstart", "tracking", "graphs", "environments")),
+    ],
 )
 def test_python_of_a_page_runs(page, monkeypatch, tmp_path):
     """With one seed and 500 steps."""

@@ -77,7 +77,11 @@ def blocks(page: str, language: str) -> list[str]:
     "page",
     [
         "README.md",
-        *(f"docs/{name}.md" for name in ("quickstart", "tracking", "graphs", "environments")),
+        *(f"docs/{name}.md" for name in ("graphs", "environments")),
+        *(
+            pytest.param(f"docs/{name}.md", marks=pytest.mark.slow)
+            for name in ("quickstart", "tracking")
+        ),
     ],
 )
 def test_python_of_a_page_runs(page, monkeypatch, tmp_path):

@@ -107,7 +107,9 @@ def test_a_simulator_that_cannot_be_asked_needs_the_learned_model():
         )
 
 
-@pytest.mark.parametrize("reward_model", ["simulator", "learned"])
+@pytest.mark.parametrize(
+    "reward_model", [pytest.param("simulator", marks=pytest.mark.slow), "learned"]
+)
 def test_training_steps_run(reward_model):
     """Giving costs agent 0 0.1 and is worth 1 to the other: the difference reward says so."""
     made = trainer(GIFT, **{"credit.reward_model": reward_model})

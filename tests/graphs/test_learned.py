@@ -150,10 +150,11 @@ def test_losses_fall_and_metrics_are_what_they_say(gift):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({}, id="default", marks=pytest.mark.slow),
+        pytest.param({}, id="default"),
         pytest.param({"encoder": False, "multi_head": True}, id="raw states, heads"),
         pytest.param(
             {
@@ -163,7 +164,6 @@ def test_losses_fall_and_metrics_are_what_they_say(gift):
                 "condition_on_action": True,
             },
             id="all other options",
-            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -114,7 +114,13 @@ def test_the_scalar_oracle_is_the_original_to_the_last_bit(name, golden):
         np.testing.assert_array_equal(chosen[state.in_play], new[place][state.in_play])
 
 
-@pytest.mark.parametrize("accelerated", [False, pytest.param(True, marks=pytest.mark.rounding)])
+@pytest.mark.parametrize(
+    "accelerated",
+    [
+        pytest.param(False, marks=pytest.mark.slow),
+        pytest.param(True, marks=pytest.mark.rounding),
+    ],
+)
 def test_collision_avoidance_is_that_of_the_scalar_oracle(accelerated, monkeypatch):
     for module in ("avoidance", "work_queue", "linear_programs", "obstacles"):
         monkeypatch.setattr(f"dgmarl.envs.smaclite.{module}.launch_bound", lambda: accelerated)

@@ -39,8 +39,7 @@ def together():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("local", marks=pytest.mark.slow),
-        "global",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("local", "global")),
         pytest.param("oracle", marks=pytest.mark.slow),
         "random",
     ],

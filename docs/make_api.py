@@ -20,7 +20,7 @@ E episodes, T steps, B environments, N agents, A actions; `*B` is any number of 
 functions are pure and run under `jit`, `vmap` and `grad`.
 """
 SECTIONS = {
-    "Training and runs": ("dgmarl.api", "dgmarl.runs", "dgmarl.errors"),
+    "Training and runs": ("dgmarl.api", "dgmarl.runs", "dgmarl.report", "dgmarl.errors"),
     "Environments": ("dgmarl.envs",),
     "Credit and graphs": ("dgmarl.credit", "dgmarl.graphs"),
 }

@@ -1,6 +1,8 @@
 """The examples are executed: the relay keeps the contract, and its graph is the one that
 interventions find; the loop in PyTorch learns with graph credit and not with local credit."""
 
+import ast
+import json
 from pathlib import Path
 
 import jax
@@ -37,3 +39,19 @@ def test_the_loop_in_pytorch_learns_through_the_graph():
     train = load_object(f"{EXAMPLES / 'torch_mappo.py'}:train", "example")
     assert train("graph") > 0.2
     assert train("local") < 0.05
+
+
+@pytest.mark.slow
+def test_the_notebook_trains_plots_and_shows_a_replay():
+    cells = json.loads((EXAMPLES / "tour.ipynb").read_text())["cells"]
+    names, shown = {}, []
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            source = "".join(cell["source"]).replace("60_000, 3", "500, 1")
+            tree = ast.parse(source)
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, "tour.ipynb", "exec"), names)
+            if isinstance(last, ast.Expr):
+                shown.append(eval(compile(ast.Expression(last.value), "tour.ipynb", "eval"), names))
+    pages = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_")]
+    assert any(page.startswith("<iframe") and "replay" in page for page in pages)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgmarl.config.yaml import build, override, parse_assignments, plain, read_yaml, write_yaml
@@ -45,6 +45,7 @@ configs = st.builds(
 
 
 @given(configs)
+@example(Outer(1, name="0E0"))
 def test_written_and_read_back_it_is_the_identical_object(tmp_path_factory, config):
     path = tmp_path_factory.mktemp("config") / "config.yaml"
     write_yaml(path, config)

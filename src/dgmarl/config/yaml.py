@@ -23,6 +23,12 @@ MOST_BYTES = 200_000
 """Of a YAML file; configurations and scenarios have a few thousand."""
 MOST_LEVELS = 20
 """Of nesting in a YAML text."""
+POWERS = (
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+"""YAML 1.1 takes 1e-3 and 1.5e6 for text: the first lacks a point, the second a sign."""
 
 
 def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
@@ -150,7 +156,7 @@ def to_yaml(config: Any) -> str:
     """The text of `write_yaml`."""
     import yaml
 
-    return yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
+    return yaml.dump(plain(config), Dumper=_dumper(), sort_keys=False, allow_unicode=True)
 
 
 def convert(value: Any, hint: Any, name: str) -> Any:
@@ -288,10 +294,20 @@ def _loader() -> Any:
             return value
 
     PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.construct_yaml_int)
-    # YAML 1.1 takes 1e-3 and 1.5e6 for text: the first lacks a point, the second a sign.
-    power = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-    PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", power, list("-+0123456789"))
+    PlainLoader.add_implicit_resolver(*POWERS)
     return PlainLoader
+
+
+@cache
+def _dumper() -> Any:
+    """PyYAML's safe dumper, which quotes texts that `_loader` would take for numbers."""
+    import yaml
+
+    class PlainDumper(yaml.SafeDumper):
+        pass
+
+    PlainDumper.add_implicit_resolver(*POWERS)
+    return PlainDumper
 
 
 def _required(field: "dataclasses.Field[Any]") -> bool:

@@ -80,7 +80,7 @@ def wrapped_family(env: Environment) -> str:
     inside: Any = env
     while isinstance(inside, Wrapper):
         inside = getattr(inside, "env", None)  # a broken one may have none
-    name = name_of(inside) if isinstance(env, Wrapper) else ""
+    name = name_of(inside) if isinstance(env, Wrapper) and inside is not None else ""
     return name if name.partition("/")[0] in FAMILIES else ""
 
 

@@ -53,5 +53,5 @@ def test_the_notebook_trains_plots_and_shows_a_replay():
             exec(compile(tree, "tour.ipynb", "exec"), names)
             if isinstance(last, ast.Expr):
                 shown.append(eval(compile(ast.Expression(last.value), "tour.ipynb", "eval"), names))
-    pages = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_")]
+    pages = [value._repr_html_() or "" for value in shown if hasattr(value, "_repr_html_")]
     assert any(page.startswith("<iframe") and "replay" in page for page in pages)

@@ -100,9 +100,8 @@ def test_recorded_battles_are_draws_among_ours(name, full_recording):
 
 
 @pytest.mark.parametrize("name", PAPER_SCENARIOS)
-def test_the_scalar_oracle_is_the_original_to_the_last_bit(name, golden):
-    (path,) = golden(f"smaclite_{name}.npz")
-    with np.load(path) as recording:
+def test_the_scalar_oracle_is_the_original_to_the_last_bit(name, full_recording):
+    with np.load(full_recording(name)) as recording:
         arrays = dict(recording)
     env = Smaclite(find_scenario(name))
     n_steps, n_ticks = arrays["sub0_pos"].shape[:2]

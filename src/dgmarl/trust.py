@@ -37,7 +37,7 @@ LIBRARIES = ("jaxmarl", "jumanji")
 imported."""
 
 
-HOST_DOORS = ("pettingzoo", "gymnasium")
+HOST_ADAPTERS = ("pettingzoo", "gymnasium")
 """What stands before the colon of an environment whose module is imported."""
 GYMNASIUM_MODULES = {"Foraging": "lbforaging", "rware": "rware"}
 """Beginnings of Gymnasium ids, and the module that registers them."""
@@ -57,14 +57,14 @@ def is_code(name: str) -> bool:
     nothing else is ever imported."""
     place, colon, _ = name.rpartition(":")
     is_module = all(part.isidentifier() for part in place.split("."))
-    is_code = is_module or place.endswith(".py") or name.partition(":")[0] in HOST_DOORS
+    is_code = is_module or place.endswith(".py") or name.partition(":")[0] in HOST_ADAPTERS
     return bool(colon) and is_code
 
 
-def host_module(door: str, name: str) -> str:
+def host_module(adapter: str, name: str) -> str:
     """The module or file that `pettingzoo:name` or `gymnasium:name` imports; empty if the library
     alone."""
-    if door == "pettingzoo":
+    if adapter == "pettingzoo":
         return name
     module, colon, _ = name.rpartition(":")
     known = (each for start, each in GYMNASIUM_MODULES.items() if name.startswith(start))
@@ -126,10 +126,10 @@ def require_trust(
 
 def code_files(name: str) -> CodeFiles:
     """What loading a name would execute, found without importing anything."""
-    door, _, rest = name.partition(":")
+    adapter, _, rest = name.partition(":")
     place = name.rpartition(":")[0]
-    if door in HOST_DOORS:
-        place = host_module(door, rest) or door
+    if adapter in HOST_ADAPTERS:
+        place = host_module(adapter, rest) or adapter
     if place.endswith(".py"):
         path = Path(place).resolve()
         return CodeFiles((path,) if path.is_file() else (), str(path))

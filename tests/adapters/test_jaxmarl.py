@@ -1,4 +1,4 @@
-"""JaxMARL's environments through their door against JaxMARL's own stepping, and ours in JaxMARL's
+"""JaxMARL environments through the adapter against JaxMARL's own stepping, and ours in JaxMARL's
 wrappers."""
 
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 import dgmarl
 from dgmarl import trust
-from dgmarl.envs.adapters import DOORS, to_jaxmarl
+from dgmarl.envs.adapters import ADAPTERS, to_jaxmarl
 from dgmarl.envs.base import random_actions
 from dgmarl.envs.checker import check_env
 from dgmarl.envs.registry import make_env, name_of
@@ -22,7 +22,7 @@ SPREAD = "jaxmarl:MPE_simple_spread_v3"
 
 
 def play_both(env, length, key=KEY):
-    """Random play through the door, and the same actions and keys in JaxMARL's `step_env`."""
+    """Random play through the adapter, and the same actions and keys in JaxMARL's `step_env`."""
 
     @jax.jit
     def play(key):
@@ -143,7 +143,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(name, options, words):
 
 def test_an_absent_package_is_named_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxmarl", None)
-    monkeypatch.delitem(sys.modules, DOORS["jaxmarl"], raising=False)
+    monkeypatch.delitem(sys.modules, ADAPTERS["jaxmarl"], raising=False)
     with pytest.raises(UsageError, match=r"jaxmarl is not installed: .*dgmarl\[adapters\]"):
         make_env(SPREAD)
 

@@ -1,4 +1,4 @@
-"""Jumanji's environments through their door against Jumanji's own stepping."""
+"""Jumanji's environments through their adapter against Jumanji's own stepping."""
 
 from types import SimpleNamespace
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What docs/adapters.md says of learning through the doors holds in the published files."""
+"""What docs/adapters.md says of learning through the adapters holds in the published files."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_simple_spread_is_learned(scenario, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_simple_spread_is_the_same_through_both_doors(method):
     """After as many steps, with the same numbers."""
-    runs = [published(f"{door}-mpe-spread__{method}") for door in ("jaxmarl", "pettingzoo")]
+    runs = [published(f"{adapter}-mpe-spread__{method}") for adapter in ("jaxmarl", "pettingzoo")]
     a, b = (mean_interval(run.final) for run in runs)
     assert a.low <= b.high
     assert b.low <= a.high

@@ -27,13 +27,13 @@ class Envs:
         from rich.console import Console
         from rich.table import Table
 
-        from dgmarl.envs.adapters import DOORS
+        from dgmarl.envs.adapters import ADAPTERS
         from dgmarl.envs.registry import FAMILIES, make_env
 
         table = Table(
             title="Environments (any id of the grammar works, and file.py:Class or module:Class)",
             title_justify="left",
-            caption="Other libraries': " + ", ".join(f"{name}:..." for name in DOORS),
+            caption="Other libraries': " + ", ".join(f"{name}:..." for name in ADAPTERS),
             caption_justify="left",
         )
         for column in ("id", "agents", "actions", "obs", "state", "horizon", "oracle graph"):

@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 from dgmarl.device import keep_loops_on_gpu
-from dgmarl.envs.adapters import DOORS, maker
+from dgmarl.envs.adapters import ADAPTERS, maker
 from dgmarl.envs.base import Environment
 from dgmarl.envs.wrappers import Wrapper
 from dgmarl.errors import UsageError, did_you_mean
@@ -48,13 +48,13 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
         return FAMILIES[family].make(rest, options)
     if ":" in env_id:
         require_trust("The caller", env=env_id, trust=trust)
-        door, _, name = env_id.partition(":")
-        if door in DOORS:
-            return _made(env_id, name, partial(maker(door), name), options)
+        adapter, _, name = env_id.partition(":")
+        if adapter in ADAPTERS:
+            return _made(env_id, name, partial(maker(adapter), name), options)
         return _custom(env_id, options)
     names = [example for entry in FAMILIES.values() for example in entry.examples]
     ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class, file.py:Class or"
-    ways += " " + ", ".join(f"{name}:..." for name in DOORS)
+    ways += " " + ", ".join(f"{name}:..." for name in ADAPTERS)
     hint = did_you_mean(env_id, names)
     raise UsageError(
         f"{env_id!r} is not a known environment (`dgmarl envs` lists them): {ways}{hint}"
@@ -65,8 +65,8 @@ def name_of(env: Environment) -> str:
     """The id under which `make_env` finds an environment's class, with other options perhaps; its
     bare name if it is found nowhere."""
     cls = type(env)
-    family, door = env.spec.name.partition("/")[0], env.spec.name.partition(":")[0]
-    if cls.__module__.startswith("dgmarl.") and (family in FAMILIES or door in DOORS):
+    family, adapter = env.spec.name.partition("/")[0], env.spec.name.partition(":")[0]
+    if cls.__module__.startswith("dgmarl.") and (family in FAMILIES or adapter in ADAPTERS):
         return env.spec.name
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if file is None or cls.__qualname__ != cls.__name__:

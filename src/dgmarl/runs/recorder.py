@@ -31,7 +31,7 @@ from dgmarl.runs.checkpoints import indices, load_latest, path_of
 from dgmarl.runs.folder import RunFolder, host_facts
 from dgmarl.runs.reading import metrics_of, read_timing, stacked
 from dgmarl.training import Advanced
-from dgmarl.trust import HOST_DOORS
+from dgmarl.trust import HOST_ADAPTERS
 
 
 class Recorder:
@@ -56,7 +56,7 @@ class Recorder:
         self.metrics: list[dict[str, np.ndarray]] = []
         self.timing: dict[str, Any] = {"compile_s": 0.0, "train_s": 0.0}
         self.interrupted = False
-        self._on_host = config.env.partition(":")[0] in HOST_DOORS
+        self._on_host = config.env.partition(":")[0] in HOST_ADAPTERS
         self._n_saved = 0
         self._warned = False
         self._context = ExitStack()

@@ -2,8 +2,8 @@
 `jumanji:LevelBasedForaging-v0`, `pettingzoo:mpe2.simple_spread_v3`,
 `gymnasium:Foraging-8x8-2p-1f-v3`.
 
-`DOORS` names the module of each library, which is imported when one of its environments is made and
-has `make(name, **options)`."""
+`ADAPTERS` names the module of each library, which is imported when one of its environments is made
+and has `make(name, **options)`."""
 
 import sys
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from typing import Any
 from dgmarl.envs.base import Environment
 from dgmarl.optional import optional
 
-DOORS = {
+ADAPTERS = {
     "jaxmarl": "dgmarl.envs.adapters.jaxmarl",
     "jumanji": "dgmarl.envs.adapters.jumanji",
     "pettingzoo": "dgmarl.envs.adapters.pettingzoo",
@@ -24,9 +24,9 @@ DOORS = {
 """What stands before the colon, and the module that makes the environment."""
 
 
-def maker(door: str) -> Callable[..., Environment]:
-    """The function `make(name, **options)` of a library's door."""
-    return library(DOORS[door]).make
+def maker(adapter: str) -> Callable[..., Environment]:
+    """The function `make(name, **options)` of a library's adapter."""
+    return library(ADAPTERS[adapter]).make
 
 
 def library(module: str) -> ModuleType:

@@ -71,7 +71,7 @@ class HostEnvironment(Environment[HostState]):
         layout, self.recipe = self.layout, recipe
         n, obs_size = layout.shapes["agents_view"]
         self.spec = EnvSpec(
-            f"{recipe.door}:{recipe.name}",
+            f"{recipe.adapter}:{recipe.name}",
             n_agents=n,
             n_actions=max(layout.n_actions),
             obs_size=obs_size,
@@ -319,7 +319,7 @@ def _batched(workers: Workers) -> Any:
 
 
 def make_host(
-    door: str,
+    adapter: str,
     name: str,
     *,
     horizon: int = 0,
@@ -333,17 +333,17 @@ def make_host(
     workers: processes; 0: one per core. timeout: seconds that one step may take. options: for the
     environment's constructor."""
     if os.name == "nt":
-        raise UsageError(f"{door}:{name} needs worker processes as Linux and macOS have them.")
+        raise UsageError(f"{adapter}:{name} needs worker processes as Linux and macOS have them.")
     for option, value in (("horizon", horizon), ("workers", workers)):
         if not isinstance(value, int) or value < 0:
             raise UsageError(f"{option} is {value!r}, but must be a whole number of at least 0.")
     if not isinstance(timeout, int | float) or timeout <= 0:
         raise UsageError(f"timeout is {timeout!r}, but must be a number of seconds above 0.")
-    module = host_module(door, name)
-    for package in {"gymnasium", door, module.partition(".")[0]} & PACKAGES:
+    module = host_module(adapter, name)
+    for package in {"gymnasium", adapter, module.partition(".")[0]} & PACKAGES:
         library(package)
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as for module:Class
     local = local_state if isinstance(local_state, str) else tuple(local_state)
-    recipe = Recipe(door, name, module, options, horizon, local)
+    recipe = Recipe(adapter, name, module, options, horizon, local)
     return HostEnvironment(recipe, workers, timeout)

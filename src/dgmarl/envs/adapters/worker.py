@@ -48,10 +48,10 @@ class MisbehaviourError(Exception):
 class Recipe:
     """How a worker makes its environments."""
 
-    door: str
+    adapter: str
     """pettingzoo or gymnasium."""
     name: str
-    """What stands after the door's colon."""
+    """What stands after the adapter's colon."""
     module: str
     """Module or file to import; empty: none."""
     options: dict[str, Any]
@@ -217,7 +217,7 @@ class Simulator:
 
 def make(recipe: Recipe) -> Any:
     """The environment, with PettingZoo's `ParallelEnv` interface."""
-    if recipe.door == "gymnasium":
+    if recipe.adapter == "gymnasium":
         return _AsParallel(_make_gymnasium(recipe))
     make_parallel = getattr(_module(recipe), "parallel_env", None)
     if not callable(make_parallel):

@@ -209,6 +209,19 @@ def test_the_measure_is_the_raw_team_return_however_a_policy_is_trained():
     assert len(np.unique(gifts.round())) > 2
 
 
+def test_a_greedy_evaluation_has_sampled_episodes_beside_it():
+    trainer = Trainer(resolve(GIFT, "ippo-local", {**SMALL, "evaluation.greedy": True}, steps=100))
+    params = trainer.learner.init(jax.random.key(0)).params
+    key, n = jax.random.key(1), trainer.config.evaluation.episodes
+    greedy, sampled = jax.jit(trainer.evaluate_policy)(params, key)
+    assert sampled is not None
+    np.testing.assert_array_equal(
+        greedy.returns, jax.jit(trainer.evaluate, static_argnums=2)(params, key, n).returns
+    )
+    assert len(np.unique(greedy.returns)) == 1 < len(np.unique(sampled.returns))
+    assert greedy.returns.shape == sampled.returns.shape == (n,)
+
+
 class WithoutLoops:
     """A graph source that forgets that agents reach themselves."""
 

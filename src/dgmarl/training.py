@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -208,14 +209,17 @@ class Trainer:
         """An evaluation of the current policy, and of the graph where it is learned."""
         key, evaluation_key, graph_key = jax.random.split(state.key, 3)
         params = state.learner.params
-        evaluation = self.evaluate(params, evaluation_key, self.config.evaluation.episodes)
+        evaluation, sampled = self.evaluate_policy(params, evaluation_key)
         mean_return = evaluation.returns.mean()
         better = active & (mean_return > state.best.mean_return)
         best = where_active(better, Best(mean_return, params), state.best)
         state = state._replace(key=where_active(active, key, state.key), best=best)
         # Losses are those before the last update; this shows whether that one diverged.
         metrics["parameter_norm"] = optax.global_norm(params)
-        metrics |= {f"final_{name}": each.mean() for name, each in evaluation.endings.items()}
+        metrics |= _endings(evaluation)
+        if sampled is not None:
+            metrics["sampled_return"] = sampled.returns.mean()
+            metrics |= {f"sampled_{name}": mean for name, mean in _endings(sampled).items()}
         if self.uses_graph and getattr(self.source, "learns", False):
             metrics |= self.evaluate_graph(state, graph_key)
         return Advanced(state, metrics, evaluation)
@@ -225,6 +229,26 @@ class Trainer:
         act = partial(self.learner.act, params, greedy=self.config.evaluation.greedy)
         hidden_state = self.learner.init_hidden_state(n_episodes)
         return evaluate(self.env, act, key, hidden_state, n_episodes)
+
+    def evaluate_policy(
+        self, params: Any, key: PRNGKeyArray
+    ) -> tuple[Evaluation, Evaluation | None]:
+        """The policy as it is judged, and if that is greedy, as many further episodes with sampled
+        actions. They are played side by side, which compiles the environment once."""
+        n = self.config.evaluation.episodes
+        if not self.config.evaluation.greedy:
+            return self.evaluate(params, key, n), None
+
+        def act(*situation: Any) -> tuple[Array, Array, Any]:
+            best, log_prob, hidden_state = self.learner.act(params, *situation, greedy=True)
+            sampled, _, _ = self.learner.act(params, *situation)
+            return jnp.where(jnp.arange(2 * n)[:, None] < n, best, sampled), log_prob, hidden_state
+
+        both = evaluate(self.env, act, key, self.learner.init_hidden_state(2 * n), 2 * n)
+        greedy, other = (
+            jax.tree.map(itemgetter(part), both) for part in (slice(n), slice(n, None))
+        )
+        return greedy, other
 
     def evaluate_graph(self, state: TrainState, key: PRNGKeyArray) -> dict[str, Array]:
         """Agreement of a learned graph with oracle and simulator, on fresh episodes."""
@@ -469,6 +493,11 @@ def _check_edges(found: Array, expected: tuple[int, ...]) -> None:
             f"The graph source gives the shape {found.shape}, but must give [T, B, N, N], here "
             f"{expected}."
         )
+
+
+def _endings(evaluation: Evaluation) -> dict[str, Array]:
+    """Means over episodes of the numbers of `info` after the last step."""
+    return {f"final_{name}": each.mean() for name, each in evaluation.endings.items()}
 
 
 def _load(name: str) -> Any:

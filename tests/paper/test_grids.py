@@ -1,7 +1,9 @@
 """The paper's runs: distinct files, grids in batches, what the command refuses."""
 
+import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,12 @@ from dgmarl.config.convert import upgrade
 from dgmarl.config.methods import find_method
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, plain
-from dgmarl.errors import UsageError
+from dgmarl.errors import RunError, UsageError
 from dgmarl.paper.__main__ import main
-from dgmarl.paper.grids import GRIDS, RUNS
+from dgmarl.paper.grids import GRIDS, RUNS, SMACLITE_STEPS
 from dgmarl.paper.sweep import make_plan, train_grid
 from dgmarl.report.results import read_results
+from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.plan import Plan, Resources
 from dgmarl.sweeps.planned import PlannedRun, batches
 
@@ -23,11 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def planned(name: str, root: Path) -> list[PlannedRun]:
     """The grid without building environments, which `make_plan` does to check them."""
-    grid = GRIDS[name]
-    return [
-        PlannedRun(run.name, run.config(grid.seeds, grid.steps), run.result(root))
-        for run in grid.runs
-    ]
+    return [PlannedRun(run.name, run.config(), run.result(root)) for run in GRIDS[name]]
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -68,25 +67,39 @@ def compared(config: TrainConfig) -> dict:
     return values
 
 
-def test_battles_come_first_as_in_the_paper_and_kinds_of_credit_share_a_program(tmp_path):
+def test_battles_have_the_papers_steps_and_kinds_of_credit_share_a_program(tmp_path):
     runs = planned("smaclite", tmp_path)
-    assert [run.name for run in runs[:3]] == [
-        "MMM__mappo-local",
-        "MMM__mappo-global",
-        "MMM__mappo-dg-learned",
-    ]
+    assert {run.config.env: run.config.steps for run in runs} == {
+        f"smaclite/{name}": steps for name, steps in SMACLITE_STEPS.items()
+    }
+    assert {run.config.seeds for run in runs} == {5}
     names = [
         [run.name.removeprefix("MMM__") for run in batch]
         for batch in batches(runs, 8)
         if batch[0].name.startswith("MMM__")
     ]
-    # A learned graph has networks of its own, and its critic one head per agent.
+    # A learned graph has networks of its own, and MAPPO-DG's critic one head per agent.
     assert names == [
-        ["mappo-local", "mappo-global"],
-        ["mappo-dg-learned"],
-        ["qmix"],
         ["mappo-local-fast", "mappo-global-fast"],
         ["mappo-dg-learned-fast"],
+        ["mappo-dg-oracle-fast"],
+        ["mappo-dg-interventional-fast"],
+        ["qmix"],
+        ["qplex"],
+        ["mappo-local", "mappo-global"],
+        ["mappo-dg-learned"],
+    ]
+
+
+def test_a_grid_is_listed_without_building_anything(tmp_path, capsys):
+    done = tmp_path / "star-spread" / "n7__ippo-dg.json"
+    done.parent.mkdir()
+    done.write_text("{}")
+    arguments = ["star-spread", "--only", "n7__ippo-dg", "--out", str(tmp_path), "--list"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "done     star-spread/n7 ippo-dg: 10 x 1,000,000 steps",
+        "waiting  star-spread/n7 ippo-dg-learned: 10 x 1,000,000 steps",
     ]
 
 
@@ -115,6 +128,34 @@ def test_a_grid_trains_the_chosen_runs_with_the_given_numbers(tmp_path, monkeypa
     ]
     assert plan.runs[0].result_file == out / "lbf" / "15x15-4p-3f__ippo-local.json"
     assert plan.runs[0].folder == runs / "lbf" / "15x15-4p-3f__ippo-local"
+
+
+@pytest.mark.slow
+def test_a_grid_that_was_cut_off_goes_on_to_the_numbers_of_an_undisturbed_one(
+    tmp_path, monkeypatch
+):
+    """It ends as a killed process does: after an evaluation was written, before its checkpoint."""
+    saves = []
+
+    class CutOff(Recorder):
+        def save(self, state):
+            saves.append(len(self.steps))
+            if len(saves) == 4:
+                raise RunError("the machine is gone")
+            super().save(state)
+
+    def train(out: str) -> dict:
+        arguments = {"seeds": 2, "steps": 5000, "only": "^n5__ippo-dg$"}
+        train_grid("star-spread", tmp_path / out, **arguments, folders=tmp_path / f"{out}-runs")
+        return json.loads((tmp_path / out / "star-spread" / "n5__ippo-dg.json").read_text())
+
+    undisturbed = train("whole")
+    monkeypatch.setattr("dgmarl.sweeps.executor.Recorder", partial(CutOff, checkpoint_seconds=0.0))
+    with pytest.raises(RunError, match="is gone"):
+        train("cut")
+    assert not list((tmp_path / "cut").rglob("*.json"))
+    assert train("cut") == undisturbed
+    assert saves[4] == 4  # went on after the third evaluation
 
 
 @pytest.mark.parametrize(

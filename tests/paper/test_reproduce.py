@@ -148,7 +148,7 @@ def test_runs_that_cannot_be_trained_are_listed_with_the_reason(tmp_path):
 
 def test_every_figure_is_a_choice_of_distinct_runs():
     counts = {name: len(set(figure.runs)) for name, figure in FIGURES.items()}
-    assert counts == {"motivation": 6, "random-graphs": 54, "mpe": 24, "lbf": 48, "smaclite": 30}
+    assert counts == {"motivation": 6, "random-graphs": 54, "mpe": 36, "lbf": 48, "smaclite": 30}
     runs = {(run.scenario, run.label): run for run in FIGURES["random-graphs"].runs}
     assert runs["8x8-2p-4f-coop", "mappo-dg-random0.3"].graph == "random:0.3"
     assert runs["8x8-2p-4f-coop", "mappo-dg-learned"].graph == "learned"

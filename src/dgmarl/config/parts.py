@@ -25,7 +25,8 @@ class EvaluationConfig:
     episodes: int = 100
     """Episodes per evaluation."""
     greedy: bool = False
-    """Take the most likely action instead of sampling."""
+    """Take the most likely action instead of sampling. The metric `sampled_return` then has the
+    mean return of as many episodes with sampled actions."""
 
     def __post_init__(self) -> None:
         """Validate ranges."""

@@ -33,6 +33,7 @@ def _train(options: argparse.Namespace) -> int:
         options.only,
         options.runs,
         resources,
+        options.list,
     )
     return 0
 
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", help="regular expression on SCENARIO__METHOD")
     parser.add_argument("--runs", type=Path, help="folder of run folders, to resume from")
     parser.add_argument("--apart", action="store_true", help="each program in its own process")
+    parser.add_argument("--list", action="store_true", help="only list the runs")
     return parser
 
 

@@ -82,12 +82,10 @@ class Reproduce(Execution):
 
 def _print_plan(plan: "Plan") -> int:
     """A line per run, then the number of steps and an estimate of the time."""
+    from dgmarl.paper.sweep import print_runs
     from dgmarl.sweeps.estimate import estimate_seconds
 
-    for run in plan.runs:
-        print(f"{run.state:<8} {run.name}: {run.config.seeds} x {run.config.steps:,} steps")
-    for name, reason in plan.not_runnable.items():
-        print(f"cannot   {name}: {reason}")
+    print_runs(plan)
     left = [run for run in plan.runs if run.state != "done"]
     steps = sum(run.total_steps for run in left)
     with status("a short trial of each benchmark"):
@@ -120,6 +118,8 @@ class Grid(Execution):
     """Only runs whose SCENARIO__METHOD this regular expression matches."""
     runs: OptionalFolder = None
     """Also keep run folders here, from which interrupted runs resume."""
+    list: bool = False
+    """Only list the runs, with their seeds and steps and whether they are done."""
 
     def after_stop(self) -> str:
         """For whoever pressed Ctrl-C."""
@@ -133,7 +133,7 @@ class Grid(Execution):
         resources = self.resources()._replace(apart=self.apart)
         chosen = (self.name, self.out, self.seeds, self.steps, self.only, self.runs)
         with connected(resources):
-            train_grid(*chosen, resources)
+            train_grid(*chosen, resources, self.list)
         return 0
 
 

@@ -19,13 +19,15 @@ SEEDS = 10
 LBF_STEPS = 5_000_000
 STAR_SPREAD_STEPS = 1_000_000
 SMACLITE_STEPS = {
+    "corridor": 5_000_000,
+    "25m_vs_30m": 2_000_000,
     "MMM": 1_000_000,
     "MMM2": 2_000_000,
-    "corridor": 5_000_000,
     "bane_vs_bane": 2_000_000,
-    "25m_vs_30m": 2_000_000,
     "3s5z_vs_3s6z": 3_000_000,
 }
+"""The paper's maps and steps, those first of which it says most."""
+SMACLITE_SEEDS = 5
 MIN_EVALUATIONS = 10
 """Evaluations per run at least, also where a user asks for few steps."""
 
@@ -35,6 +37,11 @@ SIX = (*VANILLA, *WINNER_TAKES_ALL)
 """The paper's foraging scenarios."""
 SIZES = ("n5", "n10", "n20", "n50")
 """Star-Spread with this many agents."""
+ALL_SIZES = ("n5", "n7", "n10", "n20", "n50", "n100")
+"""The same with the scripts' 7 and the largest that the paper's code tests, which the ablations
+leave out."""
+LEARNED_SIZES = ALL_SIZES[:-1]
+"""Where a graph is learned too: N = 100 has 10,000 pairs of agents in each step."""
 VALUE_BASED = ("iql", "vdn", "qmix", "qplex")
 UNREACHED = 0.05
 """Weight of unreached agents' TD errors in the paper's runs, 1 - lambda."""
@@ -91,16 +98,6 @@ class Run:
         return override(config, {"evaluation.interval": interval})
 
 
-class GridOfRuns(NamedTuple):
-    """Runs that one command trains."""
-
-    runs: tuple[Run, ...]
-    seeds: int | None = None
-    """Seeds by default. None: those of the runs."""
-    steps: int | None = None
-    """Environment steps per seed by default. None: those of the runs."""
-
-
 class Variant(NamedTuple):
     """A method with the choices that its label names."""
 
@@ -145,12 +142,14 @@ def _as_published(run: Run) -> Run:
 
 
 def _star_spread() -> list[Run]:
-    """IPPO and MAPPO with local, global and oracle-graph credit, for a growing number of agents."""
+    """IPPO and MAPPO with local, global, oracle-graph and learned-graph credit, for a growing
+    number of agents."""
+    given = [Variant(method) for backbone in BACKBONES for method in credits_of(backbone)]
+    learned = [Variant(f"{backbone}-dg", "learned") for backbone in BACKBONES]
     return [
-        _run("star-spread", size, Variant(method), STAR_SPREAD_STEPS)
-        for size in SIZES
-        for backbone in BACKBONES
-        for method in credits_of(backbone)
+        _run("star-spread", size, variant, STAR_SPREAD_STEPS)
+        for size in ALL_SIZES
+        for variant in (*given, *(learned if size in LEARNED_SIZES else ()))
     ]
 
 
@@ -160,6 +159,7 @@ def _star_spread_unscaled() -> list[Run]:
     return [
         replace(run, benchmark="star-spread-unscaled", overrides={"credit.reward_scaling": "none"})
         for run in _star_spread()
+        if run.scenario in SIZES and run.graph == "oracle"
     ]
 
 
@@ -245,20 +245,17 @@ def _rivals_star_spread() -> list[Run]:
 
 
 def _battles(scenario: str) -> list[Run]:
-    """MAPPO with local, global and learned-graph credit, in the paper's preset and with many
-    environments, QMIX and QPLEX."""
-    presets: tuple[Preset, ...] = ("paper", "fast")
-    variants = [
-        Variant(method, graph, preset)
-        for preset in presets
-        for method, graph in (("mappo-local", ""), ("mappo-global", ""), ("mappo-dg", "learned"))
-    ]
-    variants += [Variant("qmix"), Variant("qplex")]
+    """MAPPO with local, global and learned-graph credit, with many environments and in the paper's
+    preset, with two given graphs, QMIX and QPLEX."""
+    credits = (("mappo-local", ""), ("mappo-global", ""), ("mappo-dg", "learned"))
+    given = (("mappo-dg", "oracle"), ("mappo-dg", "interventional"))
+    variants = [Variant(*credit, "fast") for credit in (*credits, *given)]
+    variants += [Variant("qmix"), Variant("qplex"), *(Variant(*credit) for credit in credits)]
     # One evaluation of 100 battles costs as much as ten iterations.
     rarely = {"evaluation.interval": 100_000}
     steps = SMACLITE_STEPS[scenario]
     runs = [_run("smaclite", scenario, variant, steps, rarely) for variant in variants]
-    return [_as_published(run) for run in runs]
+    return [replace(_as_published(run), seeds=SMACLITE_SEEDS) for run in runs]
 
 
 class Ablation(NamedTuple):
@@ -401,31 +398,18 @@ def _of_benchmark(benchmark: str) -> tuple[Run, ...]:
     return tuple(run for run in RUNS.values() if run.benchmark == benchmark)
 
 
-_SMACLITE_GRID = (
-    *choose("smaclite", ("MMM", "3s5z_vs_3s6z"), credits_of("mappo", "-learned")),
-    *choose("smaclite", ("MMM", "3s5z_vs_3s6z"), ("qmix",)),
-    *choose(
-        "smaclite",
-        ("MMM", "3s5z_vs_3s6z"),
-        ("mappo-local-fast", "mappo-global-fast", "mappo-dg-learned-fast"),
+GRIDS: Mapping[str, tuple[Run, ...]] = {
+    "star-spread": _of_benchmark("star-spread"),
+    "star-spread-unscaled": _of_benchmark("star-spread-unscaled"),
+    "lbf": tuple(
+        run for run in _of_benchmark("lbf") if run.label not in (*VALUE_BASED, "ippo-dg-oracle")
     ),
-)
-
-GRIDS: Mapping[str, GridOfRuns] = {
-    "star-spread": GridOfRuns(_of_benchmark("star-spread")),
-    "star-spread-unscaled": GridOfRuns(_of_benchmark("star-spread-unscaled")),
-    "lbf": GridOfRuns(
-        tuple(
-            run for run in _of_benchmark("lbf") if run.label not in (*VALUE_BASED, "ippo-dg-oracle")
-        )
-    ),
-    "lbf-oracle": GridOfRuns(choose("lbf", SIX, credits_of("ippo", "-oracle"))),
-    "lbf-values": GridOfRuns(choose("lbf", SIX, VALUE_BASED)),
-    "lbf-ablations": GridOfRuns(_of_benchmark("lbf-levers")),
-    "lbf-models": GridOfRuns(_of_benchmark("lbf-models")),
-    "lbf-credit": GridOfRuns(_of_benchmark("lbf-credit")),
-    "lbf-anneal": GridOfRuns(_of_benchmark("lbf-anneal")),
-    "star-spread-credit": GridOfRuns(_of_benchmark("star-spread-credit")),
-    # Two maps with a smaller budget than the paper's figure.
-    "smaclite": GridOfRuns(_SMACLITE_GRID, seeds=5, steps=1_000_000),
+    "lbf-oracle": choose("lbf", SIX, credits_of("ippo", "-oracle")),
+    "lbf-values": choose("lbf", SIX, VALUE_BASED),
+    "lbf-ablations": _of_benchmark("lbf-levers"),
+    "lbf-models": _of_benchmark("lbf-models"),
+    "lbf-credit": _of_benchmark("lbf-credit"),
+    "lbf-anneal": _of_benchmark("lbf-anneal"),
+    "star-spread-credit": _of_benchmark("star-spread-credit"),
+    "smaclite": _of_benchmark("smaclite"),
 }

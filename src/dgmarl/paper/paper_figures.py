@@ -6,7 +6,7 @@ What the paper leaves open (seeds, N, p, scenarios) is chosen here and stated in
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dgmarl.paper.grids import RANDOM, SIX, SIZES, SMACLITE_STEPS, Run, choose, credits_of
+from dgmarl.paper.grids import ALL_SIZES, RANDOM, SIX, SMACLITE_STEPS, Run, choose, credits_of
 from dgmarl.report.results import Result
 
 IQM_OF_PAPER = {
@@ -84,10 +84,11 @@ RANDOM_GRAPHS = PaperFigure(
 )
 MPE = PaperFigure(
     "mpe",
-    1,
+    2,
     "Star-Spread with growing N: IPPO and MAPPO with local, global and oracle-graph credit.",
-    "N: 5, 10, 20 and 50 (the scripts have 5, 7, 10 and 20). 10 seeds.",
-    choose("star-spread", SIZES, (*credits_of("ippo"), *credits_of("mappo"))),
+    "N: 5, 7, 10, 20, 50 and 100 (the scripts have 5, 7, 10 and 20). 10 seeds.",
+    choose("star-spread", ALL_SIZES, (*credits_of("ippo"), *credits_of("mappo"))),
+    also=("ippo-dg-learned", "mappo-dg-learned"),
 )
 LBF = PaperFigure(
     "lbf",
@@ -123,5 +124,6 @@ SMACLITE = PaperFigure(
         "script has 2 million)."
     ),
     choose("smaclite", tuple(SMACLITE_STEPS), (*credits_of("mappo", "-learned"), "qmix", "qplex")),
+    also=("mappo-",),
 )
 FIGURES = {figure.name: figure for figure in (MOTIVATION, RANDOM_GRAPHS, MPE, LBF, SMACLITE)}

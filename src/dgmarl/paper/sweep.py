@@ -28,9 +28,20 @@ def make_plan(
     seeds: int | None = None,
     steps: int | None = None,
 ) -> Plan:
-    """Resolve runs; `seeds` and `steps` replace their own numbers.
+    """Resolve runs; `seeds` and `steps` replace their own numbers. Runs that the environment rules
+    out are named with the reason.
 
     results: root of the published files. folders: root of the run folders, if they are kept."""
+    return without_refused(_resolve_all(runs, results, folders, seeds, steps))
+
+
+def _resolve_all(
+    runs: Iterable[Run],
+    results: Path,
+    folders: Path | None,
+    seeds: int | None,
+    steps: int | None,
+) -> Plan:
     plan = Plan([], {})
     for run in dict.fromkeys(runs):
         name = f"{run.benchmark}/{run.scenario} {run.label}"
@@ -41,7 +52,34 @@ def make_plan(
             continue
         folder = None if folders is None else run.folder(folders)
         plan.runs.append(PlannedRun(name, config, run.result(results), folder))
-    return without_refused(plan)
+    return plan
+
+
+def print_runs(plan: Plan) -> None:
+    """A line per run: whether it is done, its seeds and steps."""
+    for run in plan.runs:
+        print(f"{run.state:<8} {run.name}: {run.config.seeds} x {run.config.steps:,} steps")
+    for name, reason in plan.not_runnable.items():
+        print(f"cannot   {name}: {reason}")
+
+
+def _chosen(name: str, only: str) -> list[Run]:
+    """The runs of a grid whose names match the regular expression `only`."""
+    if name not in GRIDS:
+        raise UsageError(f"{name!r} is not a grid; {suggest(name, GRIDS)}")
+    try:
+        chosen = [run for run in GRIDS[name] if re.search(only, run.name)]
+    except re.error as error:
+        raise UsageError(
+            f"--only is {only!r}, which is not a regular expression ({error}): escape special "
+            "characters with a backslash."
+        ) from None
+    if not chosen:
+        raise UsageError(
+            f"--only is {only!r}, which no run of {name} matches: its runs are named "
+            f"SCENARIO__METHOD, such as {GRIDS[name][0].name}."
+        )
+    return chosen
 
 
 def train_grid(
@@ -52,32 +90,20 @@ def train_grid(
     only: str = "",
     folders: Path | None = None,
     resources: Resources | None = None,
+    only_list: bool = False,
 ) -> None:
     """Train the runs of a grid whose names match the regular expression `only` and that have no
-    file below `out` yet."""
+    file below `out` yet; or only list them."""
     resources = resources or Resources()
-    if name not in GRIDS:
-        raise UsageError(f"{name!r} is not a grid; {suggest(name, GRIDS)}")
     given = {"seeds": seeds, "steps": steps, **resources._asdict()}
     for option in ("seeds", "steps", "workers", "batched"):
         check_number(option, given[option], f"--{option}")
-    grid = GRIDS[name]
-    try:
-        chosen = [run for run in grid.runs if re.search(only, run.name)]
-    except re.error as error:
-        raise UsageError(
-            f"--only is {only!r}, which is not a regular expression ({error}): escape special "
-            "characters with a backslash."
-        ) from None
-    if not chosen:
-        raise UsageError(
-            f"--only is {only!r}, which no run of {name} matches: its runs are named "
-            f"SCENARIO__METHOD, such as {grid.runs[0].name}."
-        )
+    chosen = _chosen(name, only)
+    if only_list:
+        print_runs(_resolve_all(chosen, out, folders, seeds, steps))
+        return
     refuse_unwritable(out, folder=True)
     prepare_process(resources)
-    seeds = grid.seeds if seeds is None else seeds
-    steps = grid.steps if steps is None else steps
     plan = make_plan(chosen, out, folders, seeds, steps)
     refuse_empty(plan)
     train_plan(plan, resources)

@@ -283,8 +283,8 @@ class Recorder:
             bad = np.flatnonzero(running & ~(np.abs(value) < LARGEST))
             if len(bad):
                 k = int(bad[0])
-                if name.startswith("final_"):
-                    raise self.failure(f"gave {value[k]} as info {name.removeprefix('final_')}")
+                if name.startswith(("final_", "sampled_final_")):
+                    raise self.failure(f"gave {value[k]} as info {name.partition('final_')[2]}")
                 raise RunError(
                     f"{name} of seed {self.config.seed + k} became {value[k]} between step "
                     f"{before[k]} and {step[k]}; {self._last_checkpoint()}. Try a smaller "

@@ -23,6 +23,8 @@ PUBLISHED_METRICS = (
     "advantage_std",
     "cross_weight",
     "final_battle_won",
+    "sampled_return",
+    "sampled_final_battle_won",
 )
 
 

@@ -40,9 +40,7 @@ class NormalisedLinear(nn.Module):
             self.param("weight", draw, (*heads, size, self.features)),
             self.param("bias", draw, (*heads, self.features)),
         )
-        product: Callable[[Array, Array], Array] = (
-            rows_times if not heads else lambda x, w: jnp.einsum("...hkd,hda->...hka", x, w)
-        )
+        product: Callable[[Array, Array], Array] = rows_times if not heads else _product_of_heads
         rectified = nn.relu(x)
         mean = rectified.mean(axis=-1, keepdims=True)
         # Rounding can make the difference negative for constant rows.
@@ -52,6 +50,17 @@ class NormalisedLinear(nn.Module):
         if heads:
             sums, offset = sums[:, None], offset[:, None]
         return (product(rectified, scaled) - mean * sums) * jax.lax.rsqrt(variance + 1e-5) + offset
+
+
+def _product_of_heads(
+    x: Float[Array, "*B H K in"], weight: Float[Array, "H in out"]
+) -> Float[Array, "*B H K out"]:
+    """Each head's rows times its own weights.
+
+    XLA computes it with heads first. The barrier keeps it from fusing the transposition with the
+    softmax that follows: for a single K and several seeds, assembling that kernel for a GPU took
+    more than ten minutes."""
+    return jax.lax.optimization_barrier(jnp.einsum("...hkd,hda->...hka", x, weight))
 
 
 class Perceptron(nn.Module):

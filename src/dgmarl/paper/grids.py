@@ -251,9 +251,9 @@ def _battles(scenario: str) -> list[Run]:
     given = (("mappo-dg", "oracle"), ("mappo-dg", "interventional"))
     variants = [Variant(*credit, "fast") for credit in (*credits, *given)]
     variants += [Variant("qmix"), Variant("qplex"), *(Variant(*credit) for credit in credits)]
-    # One evaluation of 100 battles costs as much as ten iterations.
-    rarely = {"evaluation.interval": 100_000}
     steps = SMACLITE_STEPS[scenario]
+    # One evaluation of 100 battles costs as much as ten iterations.
+    rarely = {"evaluation.interval": max(100_000, steps // 20)}
     runs = [_run("smaclite", scenario, variant, steps, rarely) for variant in variants]
     return [replace(_as_published(run), seeds=SMACLITE_SEEDS) for run in runs]
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dgmarl.paper.claims import Trio, trios
 from dgmarl.paper.grids import RIVALS, SIX, SIZES
+from dgmarl.paper.judging import Trio, trios
 from dgmarl.paper.names import BACKBONES
 from dgmarl.paper.tables import markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios

@@ -1,0 +1,204 @@
+"""How a claim of the paper is judged: comparisons of our results by 95 % intervals."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dgmarl.paper.grids import Run
+from dgmarl.paper.names import BACKBONES
+from dgmarl.report.aggregate import Aggregates
+from dgmarl.report.results import Result, on_grid
+from dgmarl.report.statistics import (
+    Interval,
+    aggregate_interval,
+    contrast_interval,
+    iqm,
+    mean_interval,
+)
+
+Answer = Literal["yes", "open", "no"]
+Verdict = Literal["agrees", "agrees in part", "open", "does not agree", "not tested yet"]
+Found = Mapping[tuple[str, str, str], Result]
+"""Results by benchmark, scenario and method."""
+
+
+class Comparison(NamedTuple):
+    """One test of a claim."""
+
+    name: str
+    answer: Answer
+
+
+class Claim(NamedTuple):
+    """A sentence of the paper, our comparisons, and the likeliest reason for a contradiction."""
+
+    benchmark: str
+    paper: str
+    comparisons: list[Comparison]
+    reason: str = ""
+    lacks: tuple[Run, ...] = ()
+    """Runs of the paper's budget that would decide more of it."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Summary of the comparisons' answers."""
+        answers = [comparison.answer for comparison in self.comparisons]
+        if not answers:
+            return "not tested yet"
+        if "yes" in answers:
+            return "agrees" if set(answers) == {"yes"} else "agrees in part"
+        return "does not agree" if "no" in answers else "open"
+
+    def counted(self) -> str:
+        """How many comparisons say what."""
+        words = {"yes": "for it", "open": "open", "no": "against it"}
+        answers = [comparison.answer for comparison in self.comparisons]
+        return ", ".join(
+            f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers
+        )
+
+    def budget(self) -> str:
+        """The runs that it lacks, with their steps."""
+        if not self.lacks:
+            return ""
+        steps = sum(run.steps * run.seeds for run in self.lacks)
+        lengths = sorted({run.steps for run in self.lacks})
+        each = " to ".join(dict.fromkeys(f"{n / 1e6:g}" for n in (lengths[0], lengths[-1])))
+        return (
+            f"not yet trained to the end: {len(self.lacks)} run{'s' * (len(self.lacks) > 1)} of "
+            f"{each} million steps in `results/{self.lacks[0].benchmark}` "
+            f"({steps / 1e6:,.0f} million with all seeds)"
+        )
+
+
+class Trio(NamedTuple):
+    """The three kinds of credit with one backbone in one scenario."""
+
+    scenario: str
+    backbone: str
+    local: Result
+    globe: Result
+    graph: Result
+
+    @property
+    def results(self) -> tuple[Result, Result, Result]:
+        """Local, global, graph."""
+        return self.local, self.globe, self.graph
+
+    @property
+    def better_baseline(self) -> Result:
+        """Local or global, whichever has the higher mean. Choosing after the fact favours the
+        baseline."""
+        return max((self.local, self.globe), key=lambda result: result.final.mean())
+
+    @property
+    def advantage(self) -> Interval:
+        """Mean of the graph minus mean of the better baseline, seeds of both resampled
+        independently."""
+        return difference(self.graph, self.better_baseline)
+
+    @property
+    def n_agents(self) -> int:
+        """N of a Star-Spread scenario."""
+        return int(self.scenario.removeprefix("n"))
+
+    def named(self) -> str:
+        """Backbone and scenario, for a sentence."""
+        is_spread = self.graph.benchmark == "star-spread"
+        where = f"at N = {self.n_agents}" if is_spread else f"in `{self.scenario}`"
+        return f"{BACKBONES[self.backbone]} {where}"
+
+
+def trios(
+    results: Sequence[Result], benchmark: str, graph_method: str, preset: str = ""
+) -> list[Trio]:
+    """Every scenario and backbone of a benchmark that has all three kinds of credit; `graph_method`
+    is `dg` or `dg-SOURCE`, `preset` an ending of all three names."""
+    found = {
+        (result.scenario, result.method): result
+        for result in results
+        if result.benchmark == benchmark
+    }
+    groups = []
+    for scenario in dict.fromkeys(scenario for scenario, _ in found):
+        for backbone in BACKBONES:
+            keys = [
+                (scenario, f"{backbone}-{credit}{preset}")
+                for credit in ("local", "global", graph_method)
+            ]
+            if all(key in found for key in keys):
+                groups.append(Trio(scenario, backbone, *(found[key] for key in keys)))
+    return groups
+
+
+def difference(first: Result, second: Result) -> Interval:
+    """Mean final return of the first minus that of the second. If one had more steps, it is cut at
+    the other's."""
+    fewest = min(first.budget, second.budget)
+    finals = [
+        (one.up_to(fewest) if one.budget > 1.1 * fewest else one).final for one in (first, second)
+    ]
+    return contrast_interval(finals, [1, -1])
+
+
+def speed_difference(first: Result, second: Result) -> Interval:
+    """Mean return over the steps that both had, of the first minus that of the second: above 0 if
+    the first learns faster."""
+    last = min(first.budget, second.budget)
+    return contrast_interval(
+        [on_grid(one, last=last).mean(axis=1) for one in (first, second)], [1, -1]
+    )
+
+
+def gap_change(before: Trio, after: Trio) -> Interval:
+    """How much the graph's lead over global reward grew from one scenario to another."""
+    groups = [after.graph.final, after.globe.final, before.graph.final, before.globe.final]
+    return contrast_interval(groups, [1, -1, -1, 1])
+
+
+def iqm_contrast(
+    together: Aggregates, methods: Sequence[str], combine: Callable[..., np.ndarray]
+) -> Interval:
+    """A function of the interquartile means of several methods, all runs resampled within their
+    scenarios."""
+    strata = [stratum for method in methods for stratum in together.finals(method)]
+    n = len(together.scenarios)
+
+    def estimator(groups: Sequence[np.ndarray]) -> np.ndarray:
+        return combine(*(iqm(groups[k * n : (k + 1) * n]) for k in range(len(methods))))
+
+    return aggregate_interval(strata, estimator)
+
+
+def answer(interval: Interval) -> Answer:
+    """Whether a difference is above 0, below 0, or undecided."""
+    return "yes" if interval.low > 0 else "no" if interval.high < 0 else "open"
+
+
+def not_below(interval: Interval) -> Answer:
+    """Whether a difference is at least not below 0; undecided where there is no interval."""
+    return "no" if interval.high < 0 else "yes" if interval.high >= 0 else "open"
+
+
+def opposite(given: Answer) -> Answer:
+    """The answer to the contrary."""
+    answers: dict[Answer, Answer] = {"yes": "no", "open": "open", "no": "yes"}
+    return answers[given]
+
+
+def is_above(result: Result, bound: float, steps: int) -> Answer:
+    """Whether the final return is above a bound; open if it is below after clearly fewer steps than
+    the paper's."""
+    above = answer(mean_interval(result.final - bound))
+    return "open" if above == "no" and 1.1 * result.budget < steps else above
+
+
+def lacking(found: Found, runs: Iterable[Run]) -> tuple[Run, ...]:
+    """The runs that have no result, or one of clearly fewer steps."""
+
+    def has_result(run: Run) -> bool:
+        result = found.get((run.benchmark, run.scenario, run.label))
+        return result is not None and 1.1 * result.budget >= run.steps
+
+    return tuple(run for run in runs if not has_result(run))

@@ -269,7 +269,9 @@ def test_new_battles_are_judged_and_shown_without_a_change_of_the_code():
     # QPLEX is slower than QMIX in bane_vs_bane, but not in 3s5z_vs_3s6z.
     assert verdicts == ["agrees"] * 5 + ["agrees in part"]
     text = page_text(results, [], {})
-    assert re.search(r"\| `corridor` \| MAPPO global fast \| (9|10)\.\d+ \[.*\| 5 \| 5 million \|", text)
+    assert re.search(
+        r"\| `corridor` \| MAPPO global fast \| (9|10)\.\d+ \[.*\| 5 \| 5 million \|", text
+    )
     short = [one._replace(steps=one.steps // 4) for one in results]
     assert "1.2 of 5 million |" in page_text(short, [], {})
 

@@ -386,12 +386,11 @@ def compare_values(scenario: str, found: Found) -> list[Comparison]:
         if len(own) < 2:
             return []
         return [Comparison(f"in `{scenario}`", answer(difference(own["iql"], own["qmix"])))]
-    bound = OPTIMAL if paper == BOTH_OPTIMAL else FAILED
-    answers = {name: _is_above(result, bound) for name, result in own.items()}
+    optimal = paper == BOTH_OPTIMAL
+    bound = OPTIMAL if optimal else FAILED
+    answers: dict[str, Answer] = {name: _is_above(one, bound) for name, one in own.items()}
     return [
-        Comparison(
-            f"{name.upper()} in `{scenario}`", said if paper == BOTH_OPTIMAL else opposite(said)
-        )
+        Comparison(f"{name.upper()} in `{scenario}`", said if optimal else opposite(said))
         for name, said in answers.items()
     ]
 
@@ -458,7 +457,7 @@ def _surely(said: Answer) -> Answer:
 
 
 def _against(trio: Trio, beaten: Result, names: tuple[str, str]) -> list[Comparison]:
-    own = dict(zip(("local", "global", "graph"), trio.results, strict=True))
+    own = {"local": trio.local, "global": trio.globe, "graph": trio.graph}
     return [Comparison(name, answer(difference(own[name], beaten))) for name in names]
 
 

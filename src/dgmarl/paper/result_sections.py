@@ -331,8 +331,6 @@ def battles(results: Sequence[Result], drawn: Drawn) -> str:
     own = FIGURES["smaclite"].chosen(results)
     if not own:
         return ""
-    together = over_scenarios(own)
-    several = isinstance(together, Aggregates) and len(together.scenarios) > 1
     return joined(
         f"""## SMAClite
 
@@ -342,7 +340,7 @@ it. A won battle pays about 20. *fast* has 128 environments instead of ten. Dens
 the interventional graph are of learned graphs. Findings: [smaclite.md](smaclite.md).""",
         _battles_table(own),
         _picture("smaclite", "curves", drawn),
-        folded("All maps together", iqm_table(together) if several else ""),
+        folded("All maps together", _over_several(own)),
         folded(
             "Further figures",
             joined(*(_picture("smaclite", kind, drawn) for kind in list(PICTURES)[1:])),
@@ -397,18 +395,24 @@ def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:
     own = figure.chosen(results)
     if not own:
         return ""
-    together = over_scenarios(own)
-    several = isinstance(together, Aggregates) and len(together.scenarios) > 1
     pictures = (_picture(figure.name, kind, drawn) for kind in drawn.get(figure.name, ()))
     return folded(
         figure.about,
         joined(
             f"Chosen here, because the paper does not say it: {figure.choices}",
             final_table(own),
-            iqm_table(together) if several else "",
+            _over_several(own),
             *pictures,
         ),
     )
+
+
+def _over_several(results: Sequence[Result]) -> str:
+    """Interquartile means, where there is more than one scenario."""
+    together = over_scenarios(results)
+    if isinstance(together, str) or len(together.scenarios) < 2:
+        return ""
+    return iqm_table(together)
 
 
 def _size(results: Sequence[Result]) -> str:

@@ -29,7 +29,7 @@ from dgmarl.rollout import Batch, act_randomly, collect, reset_envs
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "examples"))
-from relay import Relay, RelayState  # noqa: E402
+from relay import Relay, RelayState  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 HORIZONS = (1, 3)
 TRAINED = (

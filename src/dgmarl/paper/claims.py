@@ -70,7 +70,7 @@ def claims(results: Sequence[Result]) -> list[Claim]:
         *_of_aggregates(results, found),
         *_of_scenarios(results, found),
         *of_values(found),
-        *_of_smaclite(results, found),
+        *_of_smaclite(found),
     ]
 
 
@@ -395,22 +395,33 @@ def compare_values(scenario: str, found: Found) -> list[Comparison]:
     ]
 
 
-def battle_trios(results: Sequence[Result]) -> dict[str, Trio]:
-    """MAPPO with local, global and learned-graph credit by map: in the paper's setting where that
-    was trained, else with many environments (`fast`)."""
-    fast = trios(results, "smaclite", "dg-learned", "-fast")
-    paper = trios(results, "smaclite", "dg-learned")
-    return {trio.scenario: trio for trio in (*fast, *paper) if trio.backbone == "mappo"}
+def _credits(found: Found, name: str) -> dict[str, Result]:
+    """MAPPO with local, global and learned-graph credit in one map: in the paper's setting if all
+    three were trained in it, else those that were trained with many environments (`fast`)."""
+    labels = dict(zip(("local", "global", "graph"), credits_of("mappo", "-learned"), strict=True))
+    own: dict[str, Result] = {}
+    for preset in ("-fast", ""):
+        of_preset = {
+            credit: result
+            for credit, label in labels.items()
+            if (result := found.get(("smaclite", name, label + preset)))
+        }
+        own = of_preset if preset or len(of_preset) == len(labels) else own
+    return own
 
 
-def _of_smaclite(results: Sequence[Result], found: Found) -> list[Claim]:
-    battles = battle_trios(results)
+def _of_smaclite(found: Found) -> list[Claim]:
     maps = tuple(SMACLITE_STEPS)
+    of_map = {name: _credits(found, name) for name in maps}
+    battles = {
+        name: Trio(name, "mappo", own["local"], own["global"], own["graph"])
+        for name, own in of_map.items()
+        if len(own) == 3
+    }
     missing = tuple(name for name in maps if name not in battles)
-    fast = ("mappo-local-fast", "mappo-global-fast", "mappo-dg-learned-fast")
-    lacks = choose("smaclite", missing, fast)
+    fast = [f"{label}-fast" for label in credits_of("mappo", "-learned")]
+    lacks = lacking(found, choose("smaclite", missing, fast))
     few = len(battles) <= len(maps) / 2  # which are not most
-    crossed, corridor = (battles.get(name) for name in ("25m_vs_30m", "corridor"))
     return [
         Claim(
             "SMAClite",
@@ -438,13 +449,13 @@ def _of_smaclite(results: Sequence[Result], found: Found) -> list[Claim]:
         Claim(
             "SMAClite",
             "In 25m_vs_30m graph credit and global reward beat local reward.",
-            _against(crossed, crossed.local, ("graph", "global")) if crossed else [],
+            _ahead(of_map["25m_vs_30m"], "local"),
             lacks=tuple(run for run in lacks if run.scenario == "25m_vs_30m"),
         ),
         Claim(
             "SMAClite",
             "In corridor graph credit and local reward beat global reward.",
-            _against(corridor, corridor.globe, ("graph", "local")) if corridor else [],
+            _ahead(of_map["corridor"], "global"),
             lacks=tuple(run for run in lacks if run.scenario == "corridor"),
         ),
         *_of_mixers(battles, found),
@@ -456,9 +467,13 @@ def _surely(said: Answer) -> Answer:
     return "yes" if said == "yes" else "no"
 
 
-def _against(trio: Trio, beaten: Result, names: tuple[str, str]) -> list[Comparison]:
-    own = {"local": trio.local, "global": trio.globe, "graph": trio.graph}
-    return [Comparison(name, answer(difference(own[name], beaten))) for name in names]
+def _ahead(own: dict[str, Result], beaten: str) -> list[Comparison]:
+    """Whether each of the others is ahead of one kind of credit."""
+    return [
+        Comparison(name, answer(difference(result, own[beaten])))
+        for name, result in own.items()
+        if beaten in own and name != beaten
+    ]
 
 
 def _of_mixers(battles: dict[str, Trio], found: Found) -> list[Claim]:

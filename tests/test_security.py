@@ -107,6 +107,8 @@ HOSTILE = {
     "a graph source": "env: star-spread/3\ngraph: {home}/evil.py:Evil\n",
     "a graph source like an environment": "env: star-spread/3\ngraph: lbf/../../evil.py:Evil\n",
     "an environment like a graph": "env: fixed:Evil\n",
+    "a network": "env: star-spread/3\nlearner: {{network: {home}/evil.py:Evil}}\n",
+    "a critic's network": "env: star-spread/3\nlearner: {{critic_network: evil_module:Evil}}\n",
     "a module for PettingZoo": "env: pettingzoo:evil_module\n",
     "a file for PettingZoo": "env: pettingzoo:{home}/evil.py\n",
     "a module that no statement imports": "env: pettingzoo:evil-module\n",

@@ -108,6 +108,32 @@ def test_a_browser_walks_the_site(browser, site, width):
 
 @pytest.mark.slow
 @pytest.mark.browser
+@pytest.mark.parametrize("width", WIDTHS)
+def test_players_show_whole_and_take_keys(browser, site, width):
+    """Without a scroll bar of their own; every control and picture has a name."""
+    browser.open(f"{site[1]}concepts.html", width)
+    for k in range(2):
+        frame = f"document.querySelectorAll('iframe.player')[{k}]"
+        browser.evaluate(f"{frame}.scrollIntoView()")
+        loaded = (
+            f"new Promise(done => {frame}.contentDocument?.getElementById('where')?.textContent"
+        )
+        browser.evaluate(f"{loaded} ? done() : {frame}.addEventListener('load', done))")
+        inside = f"{frame}.contentDocument"
+        root = f"{inside}.documentElement"
+        assert browser.evaluate(f"{root}.scrollHeight <= {root}.clientHeight"), width
+        named = "e.getAttribute('aria-label') || e.labels?.length || e.textContent.trim()"
+        controls = f"[...{inside}.querySelectorAll('button, select, input, svg')]"
+        assert browser.evaluate(f"{controls}.every(e => {named})")
+        browser.evaluate(f"{inside}.getElementById('play').focus()")
+        browser.press("ArrowRight")
+        assert browser.evaluate(f"{inside}.getElementById('where').textContent").startswith(
+            "step 1"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.browser
 def test_every_link_and_figure_of_the_site_is_there(browser, site):
     """As the browser resolves them, headings included."""
     folder, address = site

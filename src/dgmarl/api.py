@@ -2,6 +2,7 @@
 line."""
 
 import pickle
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,13 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import dotted, plain, read_yaml
 from dgmarl.device import Devices, require_determinism
 from dgmarl.envs.base import Environment
-from dgmarl.envs.registry import make_env, name_of, with_wrapped_preset, wrapped_family
+from dgmarl.envs.registry import (
+    class_name,
+    make_env,
+    name_of,
+    with_wrapped_preset,
+    wrapped_family,
+)
 from dgmarl.errors import UsageError
 from dgmarl.hosts import leads
 from dgmarl.runs import playing
@@ -36,6 +43,7 @@ def train(
     *,
     out: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
+    network: str | type | None = None,
     init_from: Path | str | None = None,
     preset: Preset = "tuned",
     trust: bool = False,
@@ -52,8 +60,9 @@ def train(
       values: fields of `TrainConfig`, for example `graph="oracle"`, `seeds=10`, `steps=1e6`.
       overrides: dotted names, for example `{"learner.hidden": 64}`. preset: what is not given is
       the paper's value for this environment and method, or, with "tuned", one that we found better,
-      or, with "fast", the better ones with 128 environments.
-      trust: execute the environment and graph source that the folder `init_from` names. callbacks:
+      or, with "fast", the better ones with 128 environments. network: `learner.network`, or the
+      class of a Flax module itself; with `out`, one that stands in a file.
+      trust: execute the code that the folder `init_from` names. callbacks:
       objects with the methods of `dgmarl.Callback`, or functions of a `Progress`, called after
       every evaluation. devices: how many devices share the seeds, then the environments, or "all";
       by default as many as divide the seeds. resume: go on with the run of the folder `out`, if
@@ -63,6 +72,8 @@ def train(
     >>> run.returns.mean(axis=-1)  # [seeds, evaluations]
     """
     made = None
+    if network is not None:
+        overrides = {**(overrides or {}), "learner.network": _network_name(network, out)}
     if not isinstance(env, str):
         made = env(**values.get("env_options", {})) if isinstance(env, type) else env
         env = name_of(made)
@@ -90,6 +101,23 @@ def _refuse_other(kept: TrainConfig, wanted: TrainConfig, out: Path | str) -> No
                 f"{out} holds a run with {name} = {before.get(name)}, not {now.get(name)}: resume "
                 "it with its own values, or choose another folder."
             )
+
+
+def _network_name(network: str | type, out: Path | str | None) -> str:
+    """The name of a network's class; without a folder that keeps it, any that this process
+    knows."""
+    if isinstance(network, str):
+        return network
+    name = class_name(network)
+    inside = sys.modules.get(network.__module__)
+    if ":" not in name and out is None and getattr(inside, name, None) is network:
+        return f"{network.__module__}:{name}"
+    if ":" not in name:
+        raise UsageError(
+            f"A run folder could not find the network {name} again: define it at the top level of "
+            "a file."
+        )
+    return name
 
 
 def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> None:
@@ -144,12 +172,11 @@ def resume(
     steps: train on to this many, which the run's configuration says from then on. Only
       `learner.anneal_lr` depends on the total; the evaluation at the old end is one more than a
       longer run would have had.
-      trust: execute the environment and graph source that the folder names, even if they were never
-      trained or checked here.
+      trust: execute the code that the folder names, even if it was never trained or checked here.
       devices: see `train`; the number may differ from before."""
     folder = RunFolder(out)
     config = extend(folder.config(), steps)
-    require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
+    require_trust(folder.path / "config.yaml", trust=trust, **config.names)
     if config.deterministic:
         require_determinism()
     folder.refuse_removed_options()
@@ -158,7 +185,7 @@ def resume(
     program = training.Program(training.Trainer(config), devices=devices)
     result = training.train(program, [recorder])[0]
     playing.write_final_replay(recorder, program.trainer, result)
-    remember(env=config.env, graph=config.graph)
+    remember(**config.names)
     return Run(program.trainer, result.state, folder=folder.path, result=result)
 
 
@@ -186,7 +213,7 @@ def sweep(
     grid: values of a configuration, where a list is an axis, or the path of a YAML file of them.
       workers: programs at a time, in processes of their own if there are several. batched: runs of
       equal shape in one program. retries: how often a run that fails is tried again. trust: execute
-      environments and graph sources that the file names. listener: is told of progress.
+      the code that the file names. listener: is told of progress.
       executor: "ray" trains on a Ray cluster. address: of the cluster; "local" starts one. cpus,
       gpus: of each program there. storage: see `Resources`.
 
@@ -212,11 +239,11 @@ def load(
     """The run of a folder, with the policy of its first seed or the one named:
     `dgmarl.load("runs/mine").policy.act(observation)`.
 
-    trust: execute the environment and graph source that the folder names, even if they were never
-      trained or checked here."""
+    trust: execute the environment, graph source and networks that the folder names, even if they
+      were never trained or checked here."""
     folder = RunFolder(out)
     config = folder.config()
-    require_trust(folder.path / "config.yaml", env=config.env, graph=config.graph, trust=trust)
+    require_trust(folder.path / "config.yaml", trust=trust, **config.names)
     return read_run(folder, seed, which)
 
 

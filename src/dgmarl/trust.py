@@ -71,12 +71,15 @@ def host_module(adapter: str, name: str) -> str:
     return module if colon else next(known, "")
 
 
-def code_names(env: str = "", graph: str = "") -> list[str]:
-    """Those of the two names that stand for Python code, rather than for something of the package
-    or a data file."""
-    env = "" if env.partition(":")[0] in LIBRARIES else env
-    graph = "" if graph.partition(":")[0] in GRAPH_KINDS else graph
-    return [name for name in (env, graph) if is_code(name)]
+def code_names(**names: str) -> list[str]:
+    """Those of the names that stand for Python code, rather than for something of the package or a
+    data file. names: by field, as in `TrainConfig.names`."""
+    tables = {"env": LIBRARIES, "graph": GRAPH_KINDS}
+    return [
+        name
+        for field, name in names.items()
+        if is_code(name) and name.partition(":")[0] not in tables.get(field, ())
+    ]
 
 
 def unknown_graph(text: str) -> UsageError:
@@ -88,12 +91,12 @@ def unknown_graph(text: str) -> UsageError:
     )
 
 
-def remember(*, env: str = "", graph: str = "") -> None:
-    """Trust this environment and graph source from now on, as long as their files stay as they are.
-    Where the configuration folder cannot be written, nothing is remembered."""
+def remember(**names: str) -> None:
+    """Trust what these names stand for from now on, as long as the files stay as they are. Where
+    the configuration folder cannot be written, nothing is remembered. names: see `code_names`."""
     hashes = {
         str(path): digest
-        for name in code_names(env, graph)
+        for name in code_names(**names)
         for path in code_files(name).files
         if (digest := _digest(path)) is not None
     }
@@ -114,12 +117,10 @@ def is_trusted(name: str) -> bool:
     return bool(files) and all(known.get(str(path), "") == _digest(path) for path in files)
 
 
-def require_trust(
-    origin: Path | str, *, env: str = "", graph: str = "", trust: bool = False
-) -> None:
-    """Refuse an environment or graph source that the file `origin` names and that may not be
-    executed. trust: the user has allowed it."""
-    for name in () if trust else code_names(env, graph):
+def require_trust(origin: Path | str, *, trust: bool = False, **names: str) -> None:
+    """Refuse code that the file `origin` names and that may not be executed. trust: the user has
+    allowed it. names: see `code_names`."""
+    for name in () if trust else code_names(**names):
         if not is_trusted(name):
             raise UsageError(_refusal(name, origin))
 

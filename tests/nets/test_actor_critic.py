@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dgmarl.envs.base import EnvSpec, Observation
-from dgmarl.nets.actor_critic import Policy, Value
+from dgmarl.nets.actor_critic import FeedForward, Policy, Recurrent, Value
 from dgmarl.nets.layers import GRU, Linear
 
 SPEC = EnvSpec("nets", n_agents=3, n_actions=4, obs_size=5, state_size=7, horizon=10)
@@ -113,9 +113,9 @@ def test_both_biases_of_the_gru_matter(gru):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("recurrent", [True, False])
-def test_a_sequence_at_once_is_the_same_as_step_by_step(recurrent, shared):
-    policy = Policy(SPEC, HIDDEN, recurrent, shared)
+@pytest.mark.parametrize("network", [FeedForward, Recurrent])
+def test_a_sequence_at_once_is_the_same_as_step_by_step(network, shared):
+    policy = Policy(SPEC, HIDDEN, network, shared)
     params, observation = policy.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
     log_probs = jax.jit(policy.log_probs)
     is_first = jnp.zeros((T, B), bool).at[0].set(True).at[4, 0].set(True)
@@ -135,7 +135,7 @@ def test_a_sequence_at_once_is_the_same_as_step_by_step(recurrent, shared):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_memory_does_not_leak_into_the_next_episode_of_a_window(shared):
-    policy = Policy(SPEC, HIDDEN, True, shared)
+    policy = Policy(SPEC, HIDDEN, Recurrent, shared)
     params, observation = policy.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
     log_probs = jax.jit(policy.log_probs)
     is_first = jnp.zeros((T, B), bool).at[3, 0].set(True)
@@ -156,10 +156,10 @@ def test_memory_does_not_leak_into_the_next_episode_of_a_window(shared):
     np.testing.assert_allclose(whole[3:, 0], fresh[:, 0], atol=1e-6)
 
 
-@pytest.mark.parametrize("recurrent", [True, False])
-def test_agents_share_one_set_of_parameters_or_have_their_own(recurrent):
+@pytest.mark.parametrize("network", [FeedForward, Recurrent])
+def test_agents_share_one_set_of_parameters_or_have_their_own(network):
     observation, is_first = observations(jax.random.key(1), T, B), jnp.zeros((T, B), bool)
-    shared, separate = (Policy(SPEC, HIDDEN, recurrent, share) for share in (True, False))
+    shared, separate = (Policy(SPEC, HIDDEN, network, share) for share in (True, False))
     assert all(
         leaf.shape[0] != SPEC.n_agents or "identity" in name
         for name, leaf in leaves(shared.init(jax.random.key(0))).items()
@@ -176,7 +176,7 @@ def test_agents_share_one_set_of_parameters_or_have_their_own(recurrent):
 
 
 def test_an_agent_is_told_apart_by_its_identity_alone():
-    policy = Policy(SPEC, HIDDEN, False, True)
+    policy = Policy(SPEC, HIDDEN, FeedForward, True)
     observation = observations(jax.random.key(1), 1, 1)
     same = observation._replace(
         agents_view=jnp.broadcast_to(
@@ -190,7 +190,7 @@ def test_an_agent_is_told_apart_by_its_identity_alone():
 
 
 def test_unavailable_actions_have_no_probability_and_the_others_all_of_it():
-    policy = Policy(SPEC, HIDDEN, False, True)
+    policy = Policy(SPEC, HIDDEN, FeedForward, True)
     observation = observations(jax.random.key(1), 1, 1)
     observation = observation._replace(
         action_mask=observation.action_mask.at[..., 0, :3].set(False)

@@ -11,7 +11,7 @@ import optax
 from dgmarl.config.methods import Method, register_method
 from dgmarl.credit.base import Values
 from dgmarl.learners.base import batched_index, where_active
-from dgmarl.nets.actor_critic import Policy
+from dgmarl.nets.actor_critic import FeedForward, Policy
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Reinforce:
     needs = frozenset()
 
     def __init__(self, config, env, varying):
-        self.policy = Policy(env.spec, config.learner.hidden, False, True)
+        self.policy = Policy(env.spec, config.learner.hidden, FeedForward, True)
         self.optimiser = optax.adam(varying.learning_rate)
 
     def init(self, key):

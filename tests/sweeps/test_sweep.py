@@ -82,10 +82,16 @@ def test_a_folder_takes_further_runs_of_the_same_grid_and_no_other_grid(tmp_path
     assert list(states(tmp_path).values()) == ["done"] * 3
 
 
-def test_code_that_a_grid_file_names_needs_trust(tmp_path, trained, monkeypatch, capsys):
+NETWORK = f"{Path(__file__).parents[1]}/outside/my_net.py:Same"
+
+
+@pytest.mark.parametrize(
+    "named", [{"env": GIFT}, {"env": "matrix/climbing", "learner.network": NETWORK}]
+)
+def test_code_that_a_grid_file_names_needs_trust(tmp_path, trained, monkeypatch, capsys, named):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
-    write_yaml("grid.yaml", GRID)
+    write_yaml("grid.yaml", {**GRID, "method": ["ippo-local", "ippo-global"], **named})
     for arguments, code in (([], 2), (["--trust"], 0)):
         with pytest.raises(SystemExit) as stop:
             cli.main(["sweep", "grid.yaml", *arguments])

@@ -42,8 +42,8 @@ class Evaluate:
     json: bool = False
     """Print JSON."""
     trust: Trust = False
-    """Execute the environment and graph source that the folder names, module:Class or
-    file.py:Class, even if they were never trained or checked here."""
+    """Execute the code that the folder names (environment, graph, network), module:Class or
+    file.py:Class, even if it was never trained or checked here."""
 
     def run(self) -> int:
         """Print one line per seed and the mean with its interval."""
@@ -102,8 +102,8 @@ class Watch:
     set: Options = ()
     """An option of the environment; may be given several times."""
     trust: Trust = False
-    """Execute the environment and graph source that the folder names, module:Class or
-    file.py:Class, even if they were never trained or checked here."""
+    """Execute the code that the folder names (environment, graph, network), module:Class or
+    file.py:Class, even if it was never trained or checked here."""
 
     def run(self) -> int:
         """Record, draw, write, and say where the page is."""
@@ -169,8 +169,8 @@ class Graph:
     out: OutputFile = Path("graph.html")
     """The page to write."""
     trust: Trust = False
-    """Execute the environment and graph source that the folder names, module:Class or
-    file.py:Class, even if they were never trained or checked here."""
+    """Execute the code that the folder names (environment, graph, network), module:Class or
+    file.py:Class, even if it was never trained or checked here."""
 
     def run(self) -> int:
         """Record, compare, write, and say where the page is."""
@@ -208,8 +208,8 @@ class Export:
     greedy: bool = True
     """The best actions; --no-greedy samples (.stablehlo)."""
     trust: Trust = False
-    """Execute the environment and graph source that the folder names, module:Class or
-    file.py:Class, even if they were never trained or checked here."""
+    """Execute the code that the folder names (environment, graph, network), module:Class or
+    file.py:Class, even if it was never trained or checked here."""
 
     def run(self) -> int:
         """Write, and name the files."""

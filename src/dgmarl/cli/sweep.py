@@ -25,8 +25,8 @@ class Sweep(Execution):
     retries: Count = 0
     """How often a run that fails is tried again."""
     trust: Trust = False
-    """Execute environments and graph sources that the file names, even if they were never trained
-    or checked here."""
+    """Execute the code that the file names (environments, graphs, networks), even if it was never
+    trained or checked here."""
 
     @property
     def folder(self) -> Path:

@@ -62,8 +62,8 @@ class TrainOptions:
     """Another way to write a flag, such as learner.hidden=64; several times. Options of the
     environment are env_options.noise=0, or --env-options.noise 0."""
     trust: Trust = False
-    """Execute the environment and graph source that a folder or file names (--resume, --init-from,
-    --config), even if they were never trained or checked here."""
+    """Execute the code (environment, graph, network) that a folder or file names (--resume,
+    --init-from, --config), even if it was never trained or checked here."""
     track: Trackers = ()
     """Also log to TensorBoard (files in the run folder) or Weights & Biases (with its own settings,
     such as WANDB_PROJECT and WANDB_MODE=offline); give it twice for both."""
@@ -135,8 +135,10 @@ class Train:
             if name != "method" and not hasattr(options, name)
         }
         overrides = {**typed, **parse_assignments(options.set)}
-        _require_trust(origin, file, words.positional, overrides, options.trust)
         merge = partial(_merge, file, env, str(method), overrides, options.preset)
+        typed_names = overrides.keys() | ({"env"} if words.positional else set())
+        from_file = {k: name for k, name in merge().names.items() if k not in typed_names}
+        require_trust(origin, trust=options.trust, **from_file)
         if not is_code(env):
             return cls(options, merge())
         from dgmarl.device import use_all_cores
@@ -160,7 +162,7 @@ class Train:
         assert self.options.resume is not None
         config = RunFolder(self.options.resume).config()
         origin = self.options.resume / "config.yaml"
-        require_trust(origin, env=config.env, graph=config.graph, trust=self.options.trust)
+        require_trust(origin, trust=self.options.trust, **config.names)
         return extend(config, self.more_steps)
 
     @property
@@ -280,19 +282,6 @@ def _environment_options(arguments: list[str]) -> list[str]:
         value = value if equals else next(rest, "")
         changed += ["--set", f"env_options.{name.replace('-', '_')}={value}"]
     return changed
-
-
-def _require_trust(
-    origin: str,
-    file: Mapping[str, Any],
-    positional: list[str],
-    overrides: Mapping[str, Any],
-    trust: bool,
-) -> None:
-    """Code that the file names needs trust; names typed on the command line do not."""
-    env = "" if positional else str(file.get("env", ""))
-    graph = "" if "graph" in overrides else str(file.get("graph", ""))
-    require_trust(origin, env=env, graph=graph, trust=trust)
 
 
 def _summarise(result, out: Path) -> int:

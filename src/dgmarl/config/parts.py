@@ -1,10 +1,11 @@
 """The parts of a run's configuration. Frozen, one docstring per field, ranges validated; no JAX."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from dgmarl.config.ranges import check_fields
-from dgmarl.errors import UsageError
+from dgmarl.errors import UsageError, did_you_mean
+from dgmarl.trust import is_code
 
 CriticKind = Literal["agent", "own-state", "central", "central-heads"]
 MixerKind = Literal["none", "vdn", "qmix", "qplex"]
@@ -14,6 +15,19 @@ OthersWeight = Literal["mean", "sum"]
 RewardGraphKind = Literal["none", "self", "measured", "oracle"]
 RewardModelKind = Literal["simulator", "learned"]
 Precision = Literal["float32", "float16"]
+NETWORKS = {"network": ("fc", "gru"), "critic_network": ("fc",)}
+"""Fields of learners that name a network, and the package's own networks for them."""
+
+
+def check_networks(learner: Any) -> None:
+    """Refuse names that are neither the package's own nor code."""
+    for field, own in NETWORKS.items():
+        name = getattr(learner, field, "fc")
+        if name not in own and not is_code(name):
+            raise UsageError(
+                f"learner.{field} is {name!r}, but must be {', '.join(own)}, file.py:Class or "
+                f"module:Class{did_you_mean(name, own)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -40,8 +54,11 @@ class PPOConfig:
     critic: CriticKind = "agent"
     """What the critic sees: own observation or own local state (IPPO); the global state with an
     agent id, or with one head per agent (MAPPO)."""
-    network: Literal["fc", "gru"] = "fc"
-    """Hidden layer of the actor: fully connected or recurrent."""
+    network: str = "fc"
+    """Network of the actor: fc, gru (recurrent), or a Flax module, file.py:Class or
+    module:Class."""
+    critic_network: str = "fc"
+    """Network of the critic: fc, or a Flax module, file.py:Class or module:Class."""
     hidden: int = 128
     """Width of every hidden layer."""
     share_parameters: bool = True
@@ -72,6 +89,7 @@ class PPOConfig:
     def __post_init__(self) -> None:
         """Validate ranges."""
         check_fields(self, "learner")
+        check_networks(self)
 
 
 @dataclass(frozen=True)
@@ -80,8 +98,8 @@ class QConfig:
 
     mixer: MixerKind = "none"
     """How agents' values become the learned value: none (IQL), sum (VDN), QMIX or QPLEX."""
-    network: Literal["fc", "gru"] = "fc"
-    """Hidden layer of an agent's network: fully connected or recurrent."""
+    network: str = "fc"
+    """Network of an agent: fc, gru (recurrent), or a Flax module, file.py:Class or module:Class."""
     hidden: int = 64
     """Width of the agents' hidden layers."""
     share_parameters: bool = True
@@ -132,6 +150,7 @@ class QConfig:
     def __post_init__(self) -> None:
         """Validate ranges."""
         check_fields(self, "learner")
+        check_networks(self)
         if self.buffer_size < self.batch_size:
             raise UsageError(
                 f"learner.buffer_size is {self.buffer_size}, but must be at least "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmarl.config.methods import find_method
+from dgmarl.config.parts import NETWORKS
 from dgmarl.config.presets import PRESETS, Preset
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, dotted, nested, override, plain
@@ -42,8 +43,13 @@ def resolve(
         raise unknown_graph(graph)
     # Given fields of a section win over the preset, field by field.
     sections = {name: plain(values.pop(name)) for name in SECTIONS if name in values}
-    names = {"env": env, "graph": graph}
     given = {**dotted(sections), **(overrides or {})}
+    networks = (f"learner.{name}" for name in NETWORKS)
+    names = {
+        "env": env,
+        "graph": graph,
+        **{name: given[name] for name in networks if name in given},
+    }
     numbers = {**entry.implied(), **entry.preset(like or env, preset)}
     numbers = {name: value for name, value in numbers.items() if name not in values}
     flat = {**values, **numbers, **given, **{k: absolute_name(str(v)) for k, v in names.items()}}

@@ -6,6 +6,7 @@ from typing import Any
 
 from dgmarl.config.methods import METHODS, Method, find_method
 from dgmarl.config.parts import (
+    NETWORKS,
     CreditConfig,
     EvaluationConfig,
     GraphCreditConfig,
@@ -76,6 +77,13 @@ class TrainConfig:
         if method is None:
             return {}
         return {"learner": method.learner_config, "credit": method.credit_config}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The fields that may name Python code, for `dgmarl.trust`."""
+        fields = {name: str(getattr(self.learner, name, "")) for name in NETWORKS}
+        networks = {f"learner.{name}": value for name, value in fields.items()}
+        return {"env": self.env, "graph": self.graph, **networks}
 
     def __post_init__(self) -> None:
         """Validate ranges and what must fit together."""

@@ -64,10 +64,16 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
 def name_of(env: Environment) -> str:
     """The id under which `make_env` finds an environment's class, with other options perhaps; its
     bare name if it is found nowhere."""
-    cls = type(env)
     family, adapter = env.spec.name.partition("/")[0], env.spec.name.partition(":")[0]
-    if cls.__module__.startswith("dgmarl.") and (family in FAMILIES or adapter in ADAPTERS):
+    own = type(env).__module__.startswith("dgmarl.")
+    if own and (family in FAMILIES or adapter in ADAPTERS):
         return env.spec.name
+    return class_name(type(env))
+
+
+def class_name(cls: type) -> str:
+    """The `module:Class` or `file.py:Class` under which `load_object` finds a class in any process;
+    its bare name if it is found nowhere."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if file is None or cls.__qualname__ != cls.__name__:
         return cls.__name__
@@ -166,7 +172,7 @@ def _made(
     except Exception as error:
         call = f"{name}({_written(options)})"
         raise UsageError(
-            f"{env_id!r} could not be made: {call} raised {_sentence(error)}."
+            f"{env_id!r} could not be made: {call} raised {sentence(error)}."
         ) from error
 
 
@@ -204,7 +210,7 @@ def load_object(text: str, what: str) -> Any:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{text!r}: importing {place} failed with {_sentence(error)}.") from error
+        raise UsageError(f"{text!r}: importing {place} failed with {sentence(error)}.") from error
     if not hasattr(module, name):
         raise UsageError(f"{text!r}: {place} has no {name}; name the class of the {what}.")
     return getattr(module, name)
@@ -221,6 +227,9 @@ class _UncachedLoader(SourceFileLoader):
 def _load_file(path: Path, text: str) -> Any:
     if not path.is_file():
         raise UsageError(f"{text!r}: there is no file {path}; check the path.")
+    main = sys.modules["__main__"]
+    if Path(getattr(main, "__file__", None) or os.devnull).resolve() == path.resolve():
+        return main  # the running script, which must not run a second time
     name = f"dgmarl_user_{path.stem}"
     loader = _UncachedLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
@@ -232,7 +241,8 @@ def _load_file(path: Path, text: str) -> Any:
     return module
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """An exception, as part of a sentence."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".")
 
 

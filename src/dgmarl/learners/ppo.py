@@ -23,7 +23,7 @@ from dgmarl.device import over_envs, unroll
 from dgmarl.envs.base import Environment, EnvSpec, Observation
 from dgmarl.errors import UsageError
 from dgmarl.learners.base import batched_index, where_active
-from dgmarl.nets.actor_critic import Policy, Value
+from dgmarl.nets.custom import make_policy, make_value
 from dgmarl.nets.regression import shuffled
 from dgmarl.rollout import Act, Batch, HiddenState
 
@@ -62,10 +62,8 @@ class PPO:
         self.entropy_coef, self.total_steps = varying.entropy_coef, config.steps
         spec, own_state = env.spec, self.config.critic == "own-state"
         self.needs = frozenset({"local"} if own_state else ())
-        shape = (self.config.hidden, self.config.share_parameters)
-        self.policy = Policy(spec, shape[0], self.config.network == "gru", shape[1])
-        critic_spec = _local_spec(env) if own_state else spec
-        self.value = Value(critic_spec, shape[0], self.config.critic, shape[1])
+        self.policy = make_policy(spec, self.config)
+        self.value = make_value(_local_spec(env) if own_state else spec, self.config)
         # Flattened to one vector: a few operations per update instead of a few per layer.
         clip = optax.clip_by_global_norm(self.config.max_grad_norm)
         self.optimiser = optax.flatten(optax.chain(clip, optax.adam(varying.learning_rate)))

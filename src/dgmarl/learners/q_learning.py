@@ -32,7 +32,8 @@ from dgmarl.device import unroll
 from dgmarl.envs.base import Environment, Observation
 from dgmarl.learners.base import batched_index, where_active
 from dgmarl.learners.replay import Episodes, Replay, add, empty_replay, sample
-from dgmarl.nets.actor_critic import UNAVAILABLE, Policy
+from dgmarl.nets.actor_critic import UNAVAILABLE
+from dgmarl.nets.custom import make_policy
 from dgmarl.nets.mixers import Mixer
 from dgmarl.rollout import Act, Batch, random_actions
 
@@ -83,7 +84,7 @@ class QLearner:
         self.spec, self.scaling = env.spec, config.credit.reward_scaling
         spec, own = env.spec, self.config
         seen = replace(spec, obs_size=spec.obs_size + spec.n_actions * own.last_action)
-        self.agent = Policy(seen, own.hidden, own.network == "gru", own.share_parameters)
+        self.agent = make_policy(seen, own)
         sizes = (own.mixer_embedding, own.mixer_hidden, own.mixer_heads)
         self.mixer = Mixer(spec, own.mixer, *sizes)
         clip = optax.clip_by_global_norm(own.max_grad_norm)

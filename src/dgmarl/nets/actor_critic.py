@@ -12,45 +12,48 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from dgmarl.config.parts import CriticKind
 from dgmarl.envs.base import EnvSpec, Observation
+from dgmarl.errors import UsageError
 from dgmarl.nets.layers import GRU, Linear
 
 UNAVAILABLE = -1e10
 
 
-class Actor(nn.Module):
-    """Linear, ReLU, a hidden layer (FC) or a GRU (RNN), then logits: the paper's two actors."""
+class FeedForward(nn.Module):
+    """Linear, ReLU, Linear, ReLU, Linear: the paper's feed-forward actor, and its critic."""
 
-    n_actions: int
-    hidden: int
-    recurrent: bool
-    n_agents: int | None
-
-    @nn.compact
-    def __call__(
-        self, hidden_state: Array, agents_view: Array, is_first: Array
-    ) -> tuple[Array, Array]:
-        """Hidden state after the last step, and logits of each step."""
-        x = nn.relu(Linear(self.hidden, self.n_agents)(agents_view))
-        if self.recurrent:
-            hidden_state, x = GRU(self.hidden)(hidden_state, x, is_first)
-        else:
-            x = nn.relu(Linear(self.hidden)(x))
-        return hidden_state, Linear(self.n_actions)(x)
-
-
-class Critic(nn.Module):
-    """A feed-forward network: Linear, ReLU, Linear, ReLU, Linear."""
-
-    hidden: int
     n_outputs: int
+    hidden: int
     n_agents: int | None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """Values, [..., n_outputs]."""
+        """Outputs, [..., n_outputs]."""
         x = nn.relu(Linear(self.hidden, self.n_agents)(x))
         x = nn.relu(Linear(self.hidden)(x))
         return Linear(self.n_outputs)(x)
+
+
+class Recurrent(nn.Module):
+    """Linear, ReLU, a GRU, Linear: the paper's recurrent actor."""
+
+    n_outputs: int
+    hidden: int
+    n_agents: int | None
+
+    @property
+    def memory_size(self) -> int:
+        """Numbers that an agent carries from step to step."""
+        return self.hidden
+
+    @nn.compact
+    def __call__(self, memory: Array, x: Array, is_first: Array) -> tuple[Array, Array]:
+        """Memory after the last step, and outputs of each step."""
+        x = nn.relu(Linear(self.hidden, self.n_agents)(x))
+        memory, x = GRU(self.hidden)(memory, x, is_first)
+        return memory, Linear(self.n_outputs)(x)
+
+
+OWN_NETWORKS = {"fc": FeedForward, "gru": Recurrent}
 
 
 @dataclass(frozen=True)
@@ -59,35 +62,31 @@ class Policy:
 
     spec: EnvSpec
     hidden: int
-    recurrent: bool
+    network: type[nn.Module]
+    """Made with `n_outputs`, `hidden` and `n_agents`, as `FeedForward` is; with `memory_size`, it
+    is called as `Recurrent` is."""
     shared: bool
 
     @property
-    def module(self) -> Actor:
+    def module(self) -> nn.Module:
         """The network of one agent, or of all agents if parameters are shared."""
-        return Actor(
-            self.spec.n_actions,
-            self.hidden,
-            self.recurrent,
-            self.spec.n_agents if self.shared else None,
-        )
+        return _make(self.network, self.spec.n_actions, self.hidden, self.spec, self.shared)
+
+    @property
+    def memory_size(self) -> int:
+        """Numbers that an agent carries from step to step; 0 for feed-forward networks."""
+        return getattr(self.module, "memory_size", 0)
 
     def init(self, key: PRNGKeyArray) -> Any:
         """Initial parameters."""
-        observation = jnp.zeros((1, self.spec.n_agents, self.spec.obs_size))
-        return _init(
-            self.module,
-            key,
-            self.spec.n_agents,
-            self.shared,
-            self.init_hidden_state(),
-            observation,
-            jnp.zeros(observation.shape[:-1], bool),
-        )
+        # Batch axes of length 1 for a user's network, which may expect them.
+        x = jnp.zeros((1, 1, self.spec.n_agents, self.spec.obs_size))
+        inputs = self._inputs(self.init_hidden_state(1), x, jnp.zeros((1, 1), bool))
+        return _init(self.module, key, self.spec.n_agents, self.shared, *inputs)
 
     def init_hidden_state(self, *batch: int) -> Float[Array, "*B N h"]:
         """Hidden state at the start of an episode; size 0 for feed-forward networks."""
-        return jnp.zeros((*batch, self.spec.n_agents, self.hidden if self.recurrent else 0))
+        return jnp.zeros((*batch, self.spec.n_agents, self.memory_size))
 
     def log_probs(
         self,
@@ -111,14 +110,18 @@ class Policy:
         is_first: Bool[Array, "T B"],
     ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
         """Network outputs per action and step: logits of a policy, or Q-values of a Q-learner."""
-        is_first = jnp.broadcast_to(is_first[..., None], agents_view.shape[:-1])
-        return _apply(
-            self.module,
-            self.shared,
-            params,
-            (hidden_state, agents_view, is_first),
-            in_axes=(-2, -2, -1),
-        )
+        inputs = self._inputs(hidden_state, agents_view, is_first)
+        found = _apply(self.module, self.shared, params, inputs)
+        memory, outputs = found if self.memory_size else (hidden_state, found)
+        _check(self.network, outputs, (*agents_view.shape[:-1], self.spec.n_actions))
+        _check(self.network, memory, hidden_state.shape, "for its memory")
+        # A user's network may compute with fewer bits.
+        return memory.astype(jnp.float32), outputs.astype(jnp.float32)
+
+    def _inputs(self, memory: Array, x: Array, is_first: Array) -> tuple[Array, ...]:
+        if not self.memory_size:
+            return (x,)
+        return memory, x, jnp.broadcast_to(is_first[..., None], x.shape[:-1])
 
 
 @dataclass(frozen=True)
@@ -134,16 +137,14 @@ class Value:
     hidden: int
     kind: CriticKind
     shared: bool
+    network: type[nn.Module] = FeedForward
 
     @property
-    def module(self) -> Critic:
+    def module(self) -> nn.Module:
         """The network of one agent, or of all agents if parameters are shared."""
         heads = self.kind == "central-heads"
-        return Critic(
-            self.hidden,
-            self.spec.n_agents if heads else 1,
-            self.spec.n_agents if self.shared and not heads else None,
-        )
+        n_outputs = self.spec.n_agents if heads else 1
+        return _make(self.network, n_outputs, self.hidden, self.spec, self.shared and not heads)
 
     def init(self, key: PRNGKeyArray) -> Any:
         """Initial parameters."""
@@ -154,23 +155,27 @@ class Value:
             key,
             self.spec.n_agents,
             self._one_set,
-            jnp.zeros((self.spec.n_agents, size)),
+            jnp.zeros((1, 1, self.spec.n_agents, size)),
         )
 
     def __call__(self, params: Any, observation: Observation) -> Float[Array, "*B N"]:
         """V^i for every agent i."""
+        shape = observation.alive.shape
         if self.kind == "central-heads":
-            return self.module.apply(params, observation.global_state)  # pyright: ignore[reportReturnType]
+            values: Any = self.module.apply(params, observation.global_state)
+            return _check(self.network, values, shape)
         x = (
             observation.agents_view
             if self.kind == "agent"
             else observation.global_state[..., None, :]
         )
         if self.kind == "own-state":
-            x = observation.global_state.reshape(*observation.alive.shape, -1)
-        if not self._one_set:
-            x = jnp.broadcast_to(x, (*x.shape[:-2], self.spec.n_agents, x.shape[-1]))
-        return _apply(self.module, self._one_set, params, (x,), in_axes=(-2,))[..., 0]
+            x = observation.global_state.reshape(*shape, -1)
+        if not self._one_set or self.network is not FeedForward:
+            x = jnp.broadcast_to(x, (*shape, x.shape[-1]))
+        return _check(self.network, _apply(self.module, self._one_set, params, (x,)), (*shape, 1))[
+            ..., 0
+        ]
 
     @property
     def _one_set(self) -> bool:
@@ -186,13 +191,26 @@ def _init(
     return jax.vmap(lambda key: module.init(key, *one_agent))(jax.random.split(key, n_agents))
 
 
-def _apply(
-    module: nn.Module,
-    shared: bool,
-    params: Any,
-    inputs: tuple[Array, ...],
-    in_axes: tuple[int, ...],
-) -> Any:
+def _apply(module: nn.Module, shared: bool, params: Any, inputs: tuple[Array, ...]) -> Any:
     if shared:
         return module.apply(params, *inputs)
+    # Flags have no axis of features behind that of the agents.
+    in_axes = [-1 if array.dtype == bool else -2 for array in inputs]
     return jax.vmap(module.apply, in_axes=(0, *in_axes), out_axes=-2)(params, *inputs)
+
+
+def _make(
+    network: type[nn.Module], n_outputs: int, hidden: int, spec: EnvSpec, shared: bool
+) -> nn.Module:
+    n_agents = spec.n_agents if shared else None
+    return network(n_outputs=n_outputs, hidden=hidden, n_agents=n_agents)  # pyright: ignore[reportCallIssue]
+
+
+def _check(network: type, found: Any, shape: tuple[int, ...], what: str = "for its outputs") -> Any:
+    """`found`, if it is an array of this shape."""
+    if jnp.shape(found) != shape:
+        raise UsageError(
+            f"The network {network.__name__} gives an array {jnp.shape(found)} {what}, but must "
+            f"give {shape}: see `A network of your own` in docs/pieces.md."
+        )
+    return found

@@ -11,11 +11,13 @@ from flax.traverse_util import flatten_dict
 from jaxtyping import Array
 
 from dgmarl.envs.base import EnvSpec, Observation
+from dgmarl.envs.registry import sentence
 from dgmarl.errors import UsageError
 from dgmarl.files import write_atomic
 from dgmarl.learners.base import Learner
 from dgmarl.learners.ppo import PPO
 from dgmarl.learners.q_learning import QLearner
+from dgmarl.nets.actor_critic import OWN_NETWORKS
 from dgmarl.runs import numpy_policy
 
 KINDS = (".stablehlo", ".py")
@@ -76,23 +78,34 @@ def _stablehlo(learner: Learner, params: Any, spec: EnvSpec, greedy: bool) -> by
         jax.ShapeDtypeStruct((batch,), jnp.bool_),
         jax.ShapeDtypeStruct((2,), jnp.uint32),
     )
-    exported = jax.export.export(jax.jit(act), platforms=PLATFORMS)(*arguments)
+    try:
+        exported = jax.export.export(jax.jit(act), platforms=PLATFORMS)(*arguments)
+    except Exception as error:  # a user's network may compute with the number of environments
+        raise UsageError(
+            f"The policy cannot be exported for any number of environments: {sentence(error)}; "
+            "write its network with -1 or without reshapes for the batch axes."
+        ) from error
     return bytes(exported.serialize())
 
 
 def _weights(learner: Learner, params: Any, spec: EnvSpec) -> dict[str, Any]:
     """What `numpy_policy.Policy` reads."""
     if isinstance(learner, PPO):
-        kind, network, part, last = "logits", learner.policy, params["actor"], False
+        kind, policy, part, last = "logits", learner.policy, params["actor"], False
     elif isinstance(learner, QLearner):
-        kind, network, part = "values", learner.agent, params["agent"]
+        kind, policy, part = "values", learner.agent, params["agent"]
         last = learner.config.last_action
     else:
-        raise UsageError(
-            f"{type(learner).__name__} has networks that are not dgmarl's own, for which there is "
-            "no NumPy form: export to a file that ends in .stablehlo."
-        )
-    memory = network.hidden if network.recurrent else 0
-    sizes = np.array([spec.n_agents, spec.n_actions, memory])
+        raise _no_numpy_form(type(learner))
+    if policy.network not in OWN_NETWORKS.values():
+        raise _no_numpy_form(policy.network)
+    sizes = np.array([spec.n_agents, spec.n_actions, policy.memory_size])
     arrays = flatten_dict(jax.tree.map(np.asarray, part["params"]), sep="/")
     return {**arrays, "sizes": sizes, "kind": kind, "sees_last_action": last}
+
+
+def _no_numpy_form(what: type) -> UsageError:
+    return UsageError(
+        f"{what.__name__} has a network that is not dgmarl's own, for which there is no NumPy "
+        "form: export to a file that ends in .stablehlo."
+    )

@@ -61,7 +61,7 @@ class RunFolder:
         write_atomic(self.path / "run.json", to_json({"id": uuid.uuid4().hex}) + "\n")
         self.save(0, state)
         write_yaml(self.path / "config.yaml", config)
-        remember(env=config.env, graph=config.graph)
+        remember(**config.names)
 
     def discard(self) -> None:
         """Remove a run that has only been begun."""

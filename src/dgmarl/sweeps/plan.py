@@ -147,7 +147,7 @@ def begin_sweep(
             "leave out halving and rungs."
         )
     for run in planned.runs if origin else ():
-        require_trust(origin, env=run.config.env, graph=run.config.graph, trust=trust)
+        require_trust(origin, trust=trust, **run.config.names)
     if any(is_code(run.config.env) for run in planned.runs):
         planned = plan_grid(grid, out, trusted=True)
     if (out / GRID).exists():

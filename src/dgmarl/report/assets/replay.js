@@ -69,7 +69,7 @@ function showCredit() {
   const source = Number($("source").value), { at, through } = reachedFrom(step, source);
   const n = replay.colours.length, cell = Math.max(8, Math.min(24, ($("credit").clientWidth - LABELS - 4) / length()));
   const width = LABELS + cell * length() + 4, height = ROW * n + 18, chart = document.createElementNS(SVG, "svg");
-  for (const [key, value] of Object.entries({ class: "credit", width, height })) chart.setAttribute(key, value);
+  for (const [key, value] of Object.entries({ class: "credit", width, height, role: "img", "aria-label": `Rewards credited to agent ${source} at step ${step}, told below` })) chart.setAttribute(key, value);
   for (let i = 0; i < n; i++) {
     shape(chart, "text", { x: LABELS - 6, y: ROW * (i + 0.5) + 4, "text-anchor": "end" }, i);
     for (let t = 0; t < length(); t++) drawCell(chart, i, t, at[i] <= t && t >= step, weight(source, step, at, i, t), cell);

@@ -1,0 +1,168 @@
+"""Tables and plots of what `bench.py` and `growth.py` measured, from their files, and the comparison
+of `make bench-check`."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import NamedTuple
+
+from common import short, table
+from timing import Found
+
+SLOWER = 1.3
+"""How many times as long as stored is a slow-down."""
+TITLES = {
+    "environments": "Environments: steps per second of a random policy, resets included",
+    "training": "Training: environment steps per second of whole runs, and time to a return",
+    "credit": "Credit: graph advantages (Algorithm 1), calls per second",
+    "rules": "Credit rules: training steps per second",
+}
+OURS = "#0072B2"
+THEIRS = "#BBBBBB"
+
+
+class Verdict(NamedTuple):
+    """How a row compares with the stored one."""
+
+    key: str
+    times: float | None
+    """How many times as long as stored, both in units of the calibration."""
+    limit: float
+    slower: bool
+
+
+def compare(stored: list[Found], now: list[Found]) -> list[Verdict]:
+    """Each row against the stored one of the same key. It is slower if it takes more than 1.3 times
+    as long and longer than the repeats of either measurement differ."""
+    before = {row["key"]: row for row in stored if "error" not in row}
+    verdicts = []
+    for row in now:
+        old = before.get(row["key"])
+        if old is None or "error" in row:
+            verdicts.append(Verdict(row["key"], None, SLOWER, "error" in row))
+            continue
+        times = _relative(old) / _relative(row)
+        limit = max(SLOWER, old["high"] / old["low"], row["high"] / row["low"])
+        verdicts.append(Verdict(row["key"], times, limit, times > limit))
+    return verdicts
+
+
+def _relative(row: Found) -> float:
+    """Work during one calibration."""
+    return row["value"] * row["calibration_ms"]
+
+
+def show_check(verdicts: list[Verdict]) -> None:
+    """The comparison as a table, and the slow-downs by name."""
+    lines = []
+    for key, times, limit, slower in verdicts:
+        shown = "not measured or not stored" if times is None else f"{times:.2f}"
+        lines.append([key, shown, f"{limit:.2f}", "SLOWER" if slower else "ok"])
+    print(table(["row", "times as long as stored", "limit", ""], lines))
+    for key, times, *_ in (verdict for verdict in verdicts if verdict.slower):
+        print(f"{key} takes {times:.2f} times as long" if times else f"{key} has failed")
+
+
+def write_markdown(path: Path) -> None:
+    """The file's tables, beside it."""
+    found = json.loads(path.read_text())
+    text = [f"# Benchmarks, {path.stem.removeprefix('bench-')}\n", machine(found)]
+    for section, title in TITLES.items():
+        rows = [row for row in found["rows"] if row["section"] == section]
+        if rows:
+            text += [f"## {title}\n", section_table(section, rows)]
+    path.with_suffix(".md").write_text("\n".join(text))
+
+
+def machine(found: Found) -> str:
+    """On what and with what it was measured."""
+    versions = {}
+    for row in found["rows"]:
+        versions |= row.get("versions", {})
+    device = found["gpu"] or f"{found['cores']} cores of {found['cpu']}"
+    programs = ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
+    return (
+        f"{device}, {found['memory_gib']} GiB of memory; {found['date']}, commit "
+        f"{found['commit'] or 'not known'}, load at the start {found['load']}. Python "
+        f"{found['python']}, {programs}. Median of the repeats (lowest to highest); compiling "
+        "apart.\n"
+    )
+
+
+def section_table(section: str, rows: list[Found]) -> str:
+    """One line per row, tasks together; beside a peer, how many times as fast dgmarl is."""
+    goal = [f"s to return {rows[0]['job']['goal']:g}"] if section == "training" else []
+    cost = ["cost over ippo-local"] if section == "rules" else ["dgmarl is"]
+    header = ["task", "program", "size", "per second", *goal, *cost, "compile s", "note"]
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    lines = []
+    for row in sorted(rows, key=lambda row: tasks.index(row["task"])):
+        cells = [row["task"], row["program"], row["size"]]
+        if "error" in row:
+            lines.append([*cells, "", *("" for _ in goal), "", "", row["error"]])
+            continue
+        cells.append(f"{short(row['value'])} ({short(row['low'])} to {short(row['high'])})")
+        cells += [to_goal(row)] if goal else []
+        relation = relative_cost(row, rows) if section == "rules" else advantage(row, rows)
+        compile_s = f"{row['compile_s']:.1f}" if "compile_s" in row else ""
+        lines.append([*cells, relation, compile_s, row["note"]])
+    return table(header, lines)
+
+
+def to_goal(row: Found) -> str:
+    """Median seconds of the runs until they reach the return; how many do."""
+    reached = sorted(s for s in row["to_goal_s"] if s is not None)
+    total = len(row["to_goal_s"])
+    if not reached:
+        return f"not reached ({row['final_return']:.0f} at the end)"
+    return f"{statistics.median(reached):.1f} ({len(reached)} of {total} runs)"
+
+
+def rival(row: Found, rows: list[Found]) -> Found | None:
+    """Our row for the same task and size."""
+    own = [other for other in rows if other["program"] in ("dgmarl", "graph_gae")]
+    same = [other for other in own if (other["task"], other["size"]) == (row["task"], row["size"])]
+    return next((other for other in same if "error" not in other and other is not row), None)
+
+
+def advantage(row: Found, rows: list[Found]) -> str:
+    """How many times as fast as a peer's row ours is."""
+    own = rival(row, rows)
+    return f"{short(own['value'] / row['value'])} × as fast" if own else ""
+
+
+def relative_cost(row: Found, rows: list[Found]) -> str:
+    """Time of a step relative to local credit."""
+    same = {row["size"]: row["value"] for row in rows if row["program"] == "ippo-local"}
+    return f"{same[row['size']] / row['value']:.2f} ×" if row["size"] in same else ""
+
+
+def plot(path: Path) -> None:
+    """One panel of bars per task, on a logarithmic axis."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in json.loads(path.read_text())["rows"] if "error" not in row]
+    panels = {task: [r for r in rows if r["task"] == task] for task in (r["task"] for r in rows)}
+    heights = [0.9 + 0.22 * len(panel) for panel in panels.values()]
+    figure, axes = plt.subplots(
+        len(panels), 1, figsize=(8, sum(heights)), height_ratios=heights, squeeze=False
+    )
+    for axis, (task, panel) in zip(axes[:, 0], panels.items(), strict=True):
+        panel.sort(key=lambda row: row["value"])
+        own = [row["program"] in ("dgmarl", "graph_gae") for row in panel]
+        values = [row["value"] for row in panel]
+        errors = [[r["value"] - r["low"] for r in panel], [r["high"] - r["value"] for r in panel]]
+        names = [f"{row['program']}, {row['size']}" for row in panel]
+        colours = [OURS if mine else THEIRS for mine in own]
+        bars = axis.barh(names, values, xerr=errors, color=colours, ecolor="#555555")
+        axis.bar_label(bars, [short(value) for value in values], padding=6, fontsize=8)
+        axis.set(xscale="log", xlim=(min(values) / 3, max(values) * 8))
+        axis.set_title(f"{task}, per second", loc="left", fontsize=9)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    plt.close(figure)

@@ -1,26 +1,25 @@
 """dgmarl beside other libraries, on the same work in the same call.
 
-    python benchmarks/bench.py                # on two cores: results/benchmarks/bench-cpu.{json,md,svg}
-    python benchmarks/bench.py --gpu          # bench-gpu.*; only peers that can be imported
-    python benchmarks/bench.py --check        # a few rows again: exit status 1 if one became slower
+    python benchmarks/bench.py           # two cores: results/benchmarks/bench-cpu.{json,md,svg}
+    python benchmarks/bench.py --gpu     # bench-gpu.*; only peers that can be imported here
+    python benchmarks/bench.py --check   # a few rows again; exit status 1 if one is slower
     python benchmarks/bench.py --only 'training.*jaxmarl' --jaxmarl-checkout DIR
 
 Peers are installed with pip into environments of their own (`.bench/`). Rows that were measured at
-this commit are not measured again, unless --fresh. JaxMARL's training scripts are not in its package:
---jaxmarl-checkout names a clone of its repository."""
+this commit are not measured again, unless --fresh. JaxMARL's training scripts are not in its
+package: --jaxmarl-checkout names a clone of its repository."""
 
 import argparse
 import json
 import re
 import sys
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import RESULTS, Program, Rows, ours, peer
+from common import HERE, RESULTS, Program, Rows, ours, peer, plural, say
 from report import compare, plot, show_check, write_markdown
 from timing import Found
 
@@ -53,7 +52,7 @@ RULES = (
     ("qmix", "self"),
 )
 GPU_RULES = (("ippo-local", "self"), ("ippo-dg", "oracle"), ("ippo-dg", "learned"))
-CREDIT = ((10, 50, 3, 1.5), (10, 50, 25, 1.5), (10, 150, 25, 1.5), (1, 50, 1000, 8))
+CREDIT = ((10, 50, 3, 2), (10, 50, 25, 2), (10, 150, 25, 2), (1, 50, 1000, 8))
 """Batch, steps, agents, other agents that one reaches."""
 CHECKED = re.compile(
     r"foraging.* dgmarl, 1,024|spread.* dgmarl, 1,024|battle.* dgmarl, 64"
@@ -84,7 +83,7 @@ def environments(gpu: bool) -> Iterator[Row]:
     another = "another game: landmarks on a circle, no collisions, noise on rewards"
     simpler = "another game than SMAClite: units see and shoot alike, but there is no avoidance"
     for n in BATCHES[gpu]:
-        size = f"{n:,} environments"
+        size = plural(n, "environment")
         battles = min(n, 16_384)
         play = {"kind": "play", "batch": n}
         yield Row(section, tasks[0], "dgmarl", size, {**play, "env": FORAGING})
@@ -96,7 +95,7 @@ def environments(gpu: bool) -> Iterator[Row]:
             yield Row(section, tasks[2], "dgmarl", size, own)
             yield Row(section, tasks[2], "jaxmarl", size, {**play, "env": BATTLE}, simpler)
     if not gpu:
-        one = "1 environments"
+        one = plural(1, "environment")
         env = {"kind": "play", "env": "Foraging-10x10-3p-3f-v3"}
         yield Row(section, tasks[0], "lbforaging", one, env)
         yield Row(section, tasks[1], "mpe2", one, {"kind": "play", "n_agents": 3})
@@ -109,7 +108,7 @@ def training(gpu: bool, checkout: str) -> Iterator[Row]:
     own = {"kind": "learn", "env": f"jaxmarl:{SPREAD}", **run}
     vmas = "in VMAS's simple spread, the same rewards; one run, stopped after a minute"
     for seeds in (1, 64) if gpu else (1, 10):
-        size = f"{seeds} seed{'s' if seeds > 1 else ''}"
+        size = plural(seeds, "seed")
         job = {**own, "method": "ippo-local", "seeds": seeds}
         yield Row("training", "IPPO, simple spread", "dgmarl", size, job)
         job = {"kind": "train", "checkout": checkout, "env": SPREAD, "seeds": seeds, **run}
@@ -134,7 +133,7 @@ def credit(gpu: bool) -> Iterator[Row]:
             job = {"kind": "credit", **sizes, "how": how}
             yield Row("credit", task, how, f"batch {batch}", job)
     for seeds in (1, 10, 64) if gpu else (1,):
-        size = f"{seeds} seed{'s' if seeds > 1 else ''}"
+        size = plural(seeds, "seed")
         for method, graph in GPU_RULES if gpu else RULES:
             job = {"kind": "train", "env": FORAGING, "method": method, "graph": graph}
             name = method if graph == "self" else f"{method} {graph}"
@@ -154,23 +153,15 @@ def called(name: str, gpu: bool) -> Program | str:
     if name in ("dgmarl", "battles"):
         return ours()
     if name == "smaclite":
-        return "smaclite is not on PyPI, and its repository installs another simulator's assets"
+        return "not on PyPI"
     if gpu:
         installed = find_spec(name) is not None
-        here = Program(sys.executable, peer_script(name))
+        here = Program(sys.executable, HERE / "peers" / f"{name}_peer.py")
         return here if installed else f"{name} is not installed on this machine"
     try:
-        return peer(name, say)
+        return peer(name)
     except RuntimeError as error:
         return str(error)
-
-
-def peer_script(name: str) -> Path:
-    return Path(__file__).parent / "peers" / f"{name}_peer.py"
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 def measure(wanted: list[Row], rows: Rows, options: argparse.Namespace) -> None:

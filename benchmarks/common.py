@@ -11,9 +11,9 @@ import threading
 import time
 import tomllib
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from timing import Found
 
@@ -104,7 +104,7 @@ def ours() -> Program:
     return Program(sys.executable, HERE / "ours.py")
 
 
-def peer(name: str, say: Callable[[str], None]) -> Program:
+def peer(name: str) -> Program:
     """Another library in an environment of its own, which is made if its requirements changed; a
     RuntimeError says why not."""
     script = HERE / "peers" / f"{name}_peer.py"
@@ -201,3 +201,28 @@ def table(header: list[str], lines: list[list[str]]) -> str:
     rule = ["---"] * len(header)
     rows = (f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
     return "\n".join(rows) + "\n"
+
+
+def machine(found: Found) -> str:
+    """On what and with what it was measured."""
+    versions = {}
+    for row in found["rows"]:
+        versions |= row.get("versions", {})
+    device = found["gpu"] or f"{found['cores']} cores of {found['cpu']}"
+    programs = ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
+    return (
+        f"{device}, {found['memory_gib']} GiB of memory; {found['date']}, commit "
+        f"{found['commit'] or 'not known'}, load at the start {found['load']}. Python "
+        f"{found['python']}, {programs}. Median of the repeats (lowest to highest); compiling "
+        "apart.\n"
+    )
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def plural(n: int, what: str) -> str:
+    """`1 seed`, `1,024 environments`."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

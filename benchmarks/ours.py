@@ -27,6 +27,8 @@ from dgmarl.rollout import step_and_reset
 from dgmarl.training import Trainer, for_seeds, init_seeds, spread
 
 GAMMA, LAMBDA = 0.99, 0.95
+LISTS_FROM = 64
+"""Agents from which credit is measured with neighbour lists."""
 
 
 def calibration_ms() -> float:
@@ -130,34 +132,38 @@ def _seeds_from(trainer: Trainer, k: int) -> Any:
     return jax.jit(jax.vmap(trainer.init))(jax.vmap(jax.random.key)(k * n + jnp.arange(n)))
 
 
-def window(batch: int, n_steps: int, n_agents: int, degree: float) -> tuple[Any, ...]:
-    """Random steps in which every agent reaches `degree` others on average; one episode in fifty
-    steps ends early."""
+def window(batch: int, n_steps: int, n_agents: int, degree: int) -> tuple[Any, ...]:
+    """Random steps in which every agent reaches `degree` others at most, by their numbers; one
+    episode in fifty steps ends early."""
     keys = jax.random.split(jax.random.key(0), 5)
     shape = (n_steps, batch, n_agents)
     reward, value, next_value = (jax.random.normal(key, shape) for key in keys[:3])
-    share = degree / n_agents
-    graph = jax.random.bernoulli(keys[3], share, (*shape, n_agents)) | jnp.eye(n_agents, dtype=bool)
+    others = jax.random.randint(keys[3], (*shape, degree), 0, n_agents)
+    itself = jnp.broadcast_to(jnp.arange(n_agents)[:, None], (*shape, 1))
     continues = jax.random.bernoulli(keys[4], 0.98, shape[:2])
-    return reward, value, next_value, graph, continues, continues
+    targets = jnp.concatenate([itself, others], axis=-1)
+    return reward, value, next_value, targets, continues, continues
 
 
-def credit(batch: int, n_steps: int, n_agents: int, degree: float, how: str) -> Callable[[], Found]:
-    """Graph advantages per second: `graph_gae`, or Algorithm 1 as printed, a double loop over
-    starts and steps, in NumPy or compiled."""
-    steps = window(batch, n_steps, n_agents, degree)
+def credit(batch: int, n_steps: int, n_agents: int, degree: int, how: str) -> Callable[[], Found]:
+    """Graph advantages per second: `graph_gae`, with neighbour lists where there are many agents,
+    or Algorithm 1 as printed, a double loop over starts and steps, in NumPy or compiled."""
+    steps = list(window(batch, n_steps, n_agents, degree))
+    lists = n_agents >= LISTS_FROM and how == "graph_gae"
+    if not lists:
+        steps[3] = jax.nn.one_hot(steps[3], n_agents, dtype=bool).any(axis=-2)
     if how == "numpy loop":
         return measured(lambda n: [numpy_loop(*steps) for _ in range(n)], {})
-    most = -(-int(steps[3].sum(-1).max()) // 4) * 4
-    ours = partial(graph_gae, gamma=GAMMA, lambda_=LAMBDA, max_degree=most)
+    method = "lists" if lists else "auto"
+    ours = partial(graph_gae, gamma=GAMMA, lambda_=LAMBDA, method=method)
     function = ours if how == "graph_gae" else compiled_loop
 
-    def once(reward: Any) -> Any:
-        # Each call waits for the one before: the compiler would otherwise do all of them at once.
-        advantage = function(reward, *steps[1:])
-        return jnp.where(jnp.isfinite(advantage), steps[0], advantage)
+    def once(carry: Any) -> Any:
+        # Each call waits for the one before: the compiler would otherwise call it once.
+        steps, total = jax.lax.optimization_barrier(carry)
+        return steps, total + function(*steps)
 
-    run, facts = compiled(once, steps[0])
+    run, facts = compiled(once, (steps, jnp.zeros_like(steps[0])))
     return measured(run, facts)
 
 

@@ -1,12 +1,15 @@
-"""Tables and plots of what `bench.py` and `growth.py` measured, from their files, and the comparison
-of `make bench-check`."""
+"""Tables and plots of what `bench.py` measured, from its files, and the comparison of
+`make bench-check`."""
 
 import json
+import logging
 import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from common import short, table
+from common import machine, short, table
 from timing import Found
 
 SLOWER = 1.3
@@ -74,21 +77,6 @@ def write_markdown(path: Path) -> None:
     path.with_suffix(".md").write_text("\n".join(text))
 
 
-def machine(found: Found) -> str:
-    """On what and with what it was measured."""
-    versions = {}
-    for row in found["rows"]:
-        versions |= row.get("versions", {})
-    device = found["gpu"] or f"{found['cores']} cores of {found['cpu']}"
-    programs = ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
-    return (
-        f"{device}, {found['memory_gib']} GiB of memory; {found['date']}, commit "
-        f"{found['commit'] or 'not known'}, load at the start {found['load']}. Python "
-        f"{found['python']}, {programs}. Median of the repeats (lowest to highest); compiling "
-        "apart.\n"
-    )
-
-
 def section_table(section: str, rows: list[Found]) -> str:
     """One line per row, tasks together; beside a peer, how many times as fast dgmarl is."""
     goal = [f"s to return {rows[0]['job']['goal']:g}"] if section == "training" else []
@@ -137,32 +125,43 @@ def relative_cost(row: Found, rows: list[Found]) -> str:
     return f"{same[row['size']] / row['value']:.2f} ×" if row["size"] in same else ""
 
 
-def plot(path: Path) -> None:
-    """One panel of bars per task, on a logarithmic axis."""
+@contextmanager
+def figure_of(path: Path, n_rows: int, n_columns: int, size: Any, **options: Any) -> Iterator[Any]:
+    """The panels of a figure that is then written beside a file, as SVG."""
     import matplotlib as mpl
 
     mpl.use("svg")
     import matplotlib.pyplot as plt
 
-    rows = [row for row in json.loads(path.read_text())["rows"] if "error" not in row]
-    panels = {task: [r for r in rows if r["task"] == task] for task in (r["task"] for r in rows)}
-    heights = [0.9 + 0.22 * len(panel) for panel in panels.values()]
-    figure, axes = plt.subplots(
-        len(panels), 1, figsize=(8, sum(heights)), height_ratios=heights, squeeze=False
-    )
-    for axis, (task, panel) in zip(axes[:, 0], panels.items(), strict=True):
-        panel.sort(key=lambda row: row["value"])
-        own = [row["program"] in ("dgmarl", "graph_gae") for row in panel]
-        values = [row["value"] for row in panel]
-        errors = [[r["value"] - r["low"] for r in panel], [r["high"] - r["value"] for r in panel]]
-        names = [f"{row['program']}, {row['size']}" for row in panel]
-        colours = [OURS if mine else THEIRS for mine in own]
-        bars = axis.barh(names, values, xerr=errors, color=colours, ecolor="#555555")
-        axis.bar_label(bars, [short(value) for value in values], padding=6, fontsize=8)
-        axis.set(xscale="log", xlim=(min(values) / 3, max(values) * 8))
-        axis.set_title(f"{task}, per second", loc="left", fontsize=9)
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    figure, panels = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, **options)
+    yield panels
     figure.tight_layout()
     figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     plt.close(figure)
+
+
+def plot(path: Path) -> None:
+    """A panel of bars per task, on a logarithmic axis."""
+    rows = [row for row in json.loads(path.read_text())["rows"] if "error" not in row]
+    tasks = {task: [r for r in rows if r["task"] == task] for task in (r["task"] for r in rows)}
+    heights = [0.8 + 0.22 * len(found) for found in tasks.values()]
+    with figure_of(path, len(tasks), 1, (8, sum(heights)), height_ratios=heights) as panels:
+        for panel, (task, found) in zip(panels[:, 0], tasks.items(), strict=True):
+            draw_bars(panel, found)
+            panel.set_title(f"{task}, per second", loc="left", fontsize=9)
+
+
+def draw_bars(panel: Any, rows: list[Found]) -> None:
+    """Median and spread of each row, the fastest on top."""
+    rows = sorted(rows, key=lambda row: row["value"])
+    values = [row["value"] for row in rows]
+    errors = [[r["value"] - r["low"] for r in rows], [r["high"] - r["value"] for r in rows]]
+    names = [f"{row['program']}, {row['size']}" for row in rows]
+    mine = [row["section"] == "rules" or row["program"] in ("dgmarl", "graph_gae") for row in rows]
+    colours = [OURS if own else THEIRS for own in mine]
+    bars = panel.barh(names, values, xerr=errors, color=colours, ecolor="#555555")
+    panel.bar_label(bars, [short(value) for value in values], padding=6, fontsize=8)
+    panel.set(xscale="log", xlim=(min(values) / 3, max(values) * 8))
+    panel.tick_params(labelsize=8)
+    panel.spines[["top", "right"]].set_visible(False)

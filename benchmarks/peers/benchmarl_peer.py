@@ -5,6 +5,7 @@
 
 import time
 from contextlib import suppress
+from itertools import pairwise
 from tempfile import mkdtemp
 from typing import Any
 
@@ -19,7 +20,7 @@ CHUNKS = 5
 """Parts of a run whose speeds are the repeats."""
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The run has had its seconds."""
 
 
@@ -37,7 +38,7 @@ class Watch(Callback):
         self.times.append(time.perf_counter())
         self.rewards.append(float(batch["next", "agents", "reward"].mean()))
         if self.times[-1] - self.times[0] > self.limit_s:
-            raise OutOfTime
+            raise OutOfTimeError
 
 
 def train(
@@ -71,11 +72,11 @@ def train(
         setattr(config, name, value)
     watch = Watch(limit_s)
     experiment = Experiment(task, rule, model, 0, config, model, callbacks=[watch])
-    with suppress(OutOfTime):
+    with suppress(OutOfTimeError):
         experiment.run()
     size = (len(watch.times) - 1) // CHUNKS
     ends = watch.times[:: max(size, 1)][: CHUNKS + 1]
-    rates = [size * per_update / (b - a) for a, b in zip(ends, ends[1:], strict=False)]
+    rates = [size * per_update / (b - a) for a, b in pairwise(ends)]
     # VMAS pays each agent twice the sum of what JaxMARL pays all.
     returns = [reward * settings["length"] / 2 for reward in watch.rewards]
     per_batch = (watch.times[-1] - watch.times[0]) / (len(watch.times) - 1)

@@ -20,6 +20,7 @@ from timing import Found
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS = ROOT / "results" / "benchmarks"
+PAGE = ROOT / "docs" / "performance.md"
 VENVS = ROOT / ".bench"
 JOB_LIMIT_S = 300
 CACHES = ("JAX_COMPILATION_CACHE_DIR", "XLA_FLAGS")
@@ -47,8 +48,10 @@ class Program(NamedTuple):
 
     def _lines(self, jobs: list[Found], compile_workers: int) -> Iterator[Found]:
         env = {name: value for name, value in os.environ.items() if name not in CACHES}
+        given = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+        paths = (HERE, ROOT / "src", *(Path(name).resolve() for name in given))
         env |= {
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), env.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "JAX_ENABLE_COMPILATION_CACHE": "false",
             "BENCH_COMPILE_WORKERS": str(compile_workers),
         }

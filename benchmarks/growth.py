@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import RESULTS, Rows, machine, ours, say, table
+from common import RESULTS, PAGE, Rows, machine, ours, say, table
+from report import embed, figure_of
 from timing import Found
 
+CAPTION = "Milliseconds over each size; expected slopes are dotted"
 FORAGING = "lbf/10x10-3p-3f"
 TOLERANCE = 0.3
 """By how much an exponent may differ from the expected before the table says so."""
@@ -161,8 +163,6 @@ def write_markdown(path: Path) -> None:
 
 def plot(path: Path) -> None:
     """A panel per axis, on logarithmic axes, with the expected slope dotted."""
-    from report import figure_of
-
     groups = by_curve([row for row in json.loads(path.read_text())["rows"] if "error" not in row])
     axes = list(dict.fromkeys(axis for axis, _ in groups))
     with figure_of(path, -(-len(axes) // 2), 2, (9, 3.2 * -(-len(axes) // 2))) as panels:
@@ -207,6 +207,8 @@ def main() -> None:
     measure(wanted, Rows(path), options.fresh, options.compile_workers)
     write_markdown(path)
     plot(path)
+    if options.out == RESULTS:
+        embed(path, PAGE, CAPTION)
     say(f"{path.with_suffix('.md')} and {path.with_suffix('.svg')} are written")
 
 

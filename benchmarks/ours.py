@@ -8,7 +8,6 @@ Each result has the milliseconds of a fixed calculation, measured right before i
 can be compared between calls on a busy machine, and `make bench-check` does."""
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +20,7 @@ from timing import Found, compiled, laps, learned, serve, summary
 
 from dgmarl import graph_gae, make_env
 from dgmarl.config.resolve import resolve
-from dgmarl.device import devices_for, keep_loops_on_gpu, mesh_for, use_all_cores
+from dgmarl.device import devices_for, mesh_for, use_all_cores
 from dgmarl.envs.base import random_actions
 from dgmarl.rollout import step_and_reset
 from dgmarl.training import Trainer, for_seeds, init_seeds, spread
@@ -204,8 +203,6 @@ def compiled_loop(reward, value, next_value, graph, bootstrap, continues) -> Any
 
 
 def main() -> None:
-    if any("smaclite" in text for text in sys.argv[1:]):
-        keep_loops_on_gpu()
     use_all_cores()
     kinds = {"play": play, "train": train, "learn": learn, "credit": credit}
     serve(kinds, ("jax", "jaxlib"))

@@ -125,6 +125,19 @@ def relative_cost(row: Found, rows: list[Found]) -> str:
     return f"{same[row['size']] / row['value']:.2f} ×" if row["size"] in same else ""
 
 
+def embed(path: Path, page: Path, caption: str) -> None:
+    """Put a file's tables and plot into the page, between the comments that name it."""
+    name = path.stem
+    text = path.with_suffix(".md").read_text().partition("\n")[2].replace("\n## ", "\n### ")
+    figure = page.parent / "figures" / f"{name}.svg"
+    figure.write_text(path.with_suffix(".svg").read_text())
+    text = f"{text.strip()}\n\n![{caption}](figures/{figure.name})\n"
+    first, begin, rest = page.read_text().partition(f"<!-- {name}: ")
+    command, end, last = rest.partition(f"<!-- end of {name} -->")
+    opening = command.partition("\n")[0]
+    page.write_text(f"{first}{begin}{opening}\n\n{text}\n{end}{last}")
+
+
 @contextmanager
 def figure_of(path: Path, n_rows: int, n_columns: int, size: Any, **options: Any) -> Iterator[Any]:
     """The panels of a figure that is then written beside a file, as SVG."""

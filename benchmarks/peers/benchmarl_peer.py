@@ -74,8 +74,10 @@ def train(
     experiment = Experiment(task, rule, model, 0, config, model, callbacks=[watch])
     with suppress(OutOfTimeError):
         experiment.run()
-    size = (len(watch.times) - 1) // CHUNKS
-    ends = watch.times[:: max(size, 1)][: CHUNKS + 1]
+    if len(watch.times) < 2:
+        return {"error": f"fewer than two updates in {limit_s:g} s"}
+    size = -(-(len(watch.times) - 1) // CHUNKS)
+    ends = watch.times[::size]
     rates = [size * per_update / (b - a) for a, b in pairwise(ends)]
     # VMAS pays each agent twice the sum of what JaxMARL pays all.
     returns = [reward * settings["length"] / 2 for reward in watch.rewards]

@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import HERE, RESULTS, PAGE, Program, Rows, ours, peer, plural, say
+from common import HERE, PAGE, RESULTS, Program, Rows, ours, peer, plural, say
 from report import compare, embed, plot, show_check, write_markdown
 from timing import Found
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import RESULTS, PAGE, Rows, machine, ours, say, table
+from common import PAGE, RESULTS, Rows, machine, ours, say, table
 from report import embed, figure_of
 from timing import Found
 
@@ -49,10 +49,9 @@ def curves(gpu: bool) -> Iterator[Curve]:
 
 def agents(gpu: bool) -> Iterator[Curve]:
     """Training on Star-Spread, whose observations grow with N too; credit alone."""
-    many = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
-    some = {"oracle": many if gpu else many[:-2], "learned": many[:-1] if gpu else many[:5]}
+    many = (2, 10, 50, 100, 200, 500, 1000) if gpu else (2, 5, 10, 20, 50, 100, 200)
     sparse = {"graph_model.pair_fraction": 0.1}
-    for graph, counts in {"none": some["oracle"], **some}.items():
+    for graph, counts in {"none": many, "oracle": many, "learned": many[:-2]}.items():
         job = train("ippo-local" if graph == "none" else "ippo-dg", graph)
         extra = {"overrides": {"n_envs": 10, **sparse}} if graph == "learned" else {}
         points = {n: {**job, "env": f"star-spread/{n}", **extra} for n in counts}
@@ -78,7 +77,9 @@ def sizes(gpu: bool) -> Iterator[Curve]:
     }
     yield Curve("horizon", "training, Star-Spread with 10 agents", 1, horizons)
     devices = {
-        n: {**job, "seeds": 8, "devices": n} for n in (1, 2, 4, 8) if gpu or n <= os.cpu_count()
+        n: {**job, "seeds": 8, "devices": n}
+        for n in (1, 2, 4, 8)
+        if gpu or n <= len(os.sched_getaffinity(0))
     }
     yield Curve("devices", "training, foraging, 8 seeds", -1, devices)
 
@@ -119,16 +120,20 @@ def point(row: Found) -> tuple[float, float]:
 
 
 def measure(wanted: list[Curve], rows: Rows, fresh: bool, compile_workers: int) -> None:
-    """Curve by curve, small sizes first: what is too large ends a process of its own."""
-    for curve in wanted:
-        keys = {size: f"{curve.axis}: {curve.what}: {size}" for size in curve.points}
-        left = [size for size in curve.points if fresh or not rows.done(keys[size])]
-        jobs = [curve.points[size] for size in left]
-        for size, found in zip(left, ours()(jobs, compile_workers), strict=True):
-            row = {"axis": curve.axis, "what": curve.what, "expected": curve.expected}
-            rows.add(keys[size], {**row, "size": size, **found})
-            shown = found.get("error") or f"{1e3 * seconds(found):.3g} ms"
-            say(f"{keys[size]}: {shown}")
+    """Measure what is not there yet."""
+    points = {
+        f"{curve.axis}: {curve.what}: {size}": (curve, size, job)
+        for curve in wanted
+        for size, job in curve.points.items()
+    }
+    left = [key for key in points if fresh or not rows.done(key)]
+    say(f"{len(points)} points, {len(points) - len(left)} of this commit already measured")
+    results = ours()([points[key][2] for key in left], compile_workers)
+    for key, found in zip(left, results, strict=True):
+        curve, size, _ = points[key]
+        facts = {"axis": curve.axis, "what": curve.what, "expected": curve.expected}
+        rows.add(key, {**facts, "size": size, **found})
+        say(f"{key}: {found.get('error') or f'{1e3 * seconds(found):.3g} ms'}")
 
 
 def by_curve(rows: list[Found]) -> dict[tuple[str, str], list[Found]]:

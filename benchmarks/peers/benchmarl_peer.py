@@ -1,6 +1,7 @@
 # /// script
 # dependencies = ["torch==2.13.0", "benchmarl==1.5.2", "vmas==1.5.2"]
 # ///
+# pyright: reportMissingImports=false
 """BenchMARL's IPPO and MAPPO (PyTorch) in VMAS's simple spread, whose environments are batched."""
 
 import time

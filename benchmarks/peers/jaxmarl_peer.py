@@ -3,6 +3,7 @@
 #   "jaxmarl==0.2.0", "distrax==0.1.9", "hydra-core==1.3.8", "wandb==0.31.0",
 # ]
 # ///
+# pyright: reportMissingImports=false
 """JaxMARL's environments, and its IPPO from a checkout: the scripts are not in the package."""
 
 import sys

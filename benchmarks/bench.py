@@ -193,17 +193,18 @@ def main() -> int:
     parser.add_argument("--compile-workers", type=int, default=0, help="programs at a time")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
-    wanted = [
+    every = [
         *environments(options.gpu),
         *training(options.gpu, options.jaxmarl_checkout),
         *credit(options.gpu),
     ]
-    wanted = [row for row in wanted if re.search(options.only, row.key)]
+    wanted = [row for row in every if re.search(options.only, row.key)]
     path = options.out / f"bench-{'gpu' if options.gpu else 'cpu'}.json"
     if options.check:
         return check([row for row in wanted if CHECKED.search(row.key)], path, options)
     rows = Rows(path)
     measure(wanted, rows, options)
+    rows.order([row.key for row in every])
     write_markdown(path)
     plot(path)
     if options.out == RESULTS:

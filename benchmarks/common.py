@@ -184,6 +184,15 @@ class Rows:
     def add(self, key: str, row: Found) -> None:
         """Keep a row, and write the file."""
         self.found[key] = {"key": key, **row, "commit": self.facts["commit"]}
+        self.write()
+
+    def order(self, keys: list[str]) -> None:
+        """Keep only these rows, in this order."""
+        self.found = {key: self.found[key] for key in keys if key in self.found}
+        self.write()
+
+    def write(self) -> None:
+        """The file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({**self.facts, "rows": list(self.found.values())}, indent=1)
         self.path.write_text(text + "\n")

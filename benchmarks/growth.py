@@ -76,11 +76,8 @@ def sizes(gpu: bool) -> Iterator[Curve]:
         for t in (25, 50, 100, 200, 400)
     }
     yield Curve("horizon", "training, Star-Spread with 10 agents", 1, horizons)
-    devices = {
-        n: {**job, "seeds": 8, "devices": n}
-        for n in (1, 2, 4, 8)
-        if gpu or n <= len(os.sched_getaffinity(0))
-    }
+    counts = [n for n in (1, 2, 4, 8) if gpu or n <= len(os.sched_getaffinity(0))]
+    devices = {n: {**job, "seeds": 8, "devices": n} for n in counts}
     yield Curve("devices", "training, foraging, 8 seeds", -1, devices)
 
 
@@ -175,7 +172,7 @@ def plot(path: Path) -> None:
             for (_, what), curve in ((key, c) for key, c in groups.items() if key[0] == axis):
                 draw_curve(panel, what, curve)
             panel.set(xscale="log", yscale="log", xlabel=axis, ylabel="ms")
-            panel.legend(fontsize=7)
+            panel.legend()
             panel.spines[["top", "right"]].set_visible(False)
         for panel in panels.flat[len(axes) :]:
             panel.set_visible(False)

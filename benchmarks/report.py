@@ -21,7 +21,9 @@ TITLES = {
     "rules": "Credit rules: training steps per second",
 }
 OURS = "#0072B2"
-THEIRS = "#BBBBBB"
+THEIRS = "#777777"
+WIDE = 20
+"""A logarithmic axis where the fastest row is so many times the slowest."""
 
 
 class Verdict(NamedTuple):
@@ -147,6 +149,7 @@ def figure_of(path: Path, n_rows: int, n_columns: int, size: Any, **options: Any
     import matplotlib.pyplot as plt
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    mpl.rcParams.update({"font.size": 8, "svg.hashsalt": path.name})
     figure, panels = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, **options)
     yield panels
     figure.tight_layout()
@@ -155,26 +158,34 @@ def figure_of(path: Path, n_rows: int, n_columns: int, size: Any, **options: Any
 
 
 def plot(path: Path) -> None:
-    """A panel of bars per task, on a logarithmic axis."""
+    """A panel per task."""
     rows = [row for row in json.loads(path.read_text())["rows"] if "error" not in row]
     tasks = {task: [r for r in rows if r["task"] == task] for task in (r["task"] for r in rows)}
     heights = [0.8 + 0.22 * len(found) for found in tasks.values()]
     with figure_of(path, len(tasks), 1, (8, sum(heights)), height_ratios=heights) as panels:
         for panel, (task, found) in zip(panels[:, 0], tasks.items(), strict=True):
-            draw_bars(panel, found)
-            panel.set_title(f"{task}, per second", loc="left", fontsize=9)
+            draw_rows(panel, found)
+            panel.set_title(f"{task}, per second", loc="left")
 
 
-def draw_bars(panel: Any, rows: list[Found]) -> None:
+def draw_rows(panel: Any, rows: list[Found]) -> None:
     """Median and spread of each row, the fastest on top."""
     rows = sorted(rows, key=lambda row: row["value"])
-    values = [row["value"] for row in rows]
-    errors = [[r["value"] - r["low"] for r in rows], [r["high"] - r["value"] for r in rows]]
-    names = [f"{row['program']}, {row['size']}" for row in rows]
-    mine = [row["section"] == "rules" or row["program"] in ("dgmarl", "graph_gae") for row in rows]
-    colours = [OURS if own else THEIRS for own in mine]
-    bars = panel.barh(names, values, xerr=errors, color=colours, ecolor="#555555")
-    panel.bar_label(bars, [short(value) for value in values], padding=6, fontsize=8)
-    panel.set(xscale="log", xlim=(min(values) / 3, max(values) * 8))
-    panel.tick_params(labelsize=8)
+    for k, row in enumerate(rows):
+        mine = row["section"] == "rules" or row["program"] in ("dgmarl", "graph_gae")
+        colour = OURS if mine else THEIRS
+        panel.plot([row["low"], row["high"]], [k, k], color=colour, lw=4, alpha=0.4)
+        panel.plot(row["value"], k, "o", color=colour)
+        panel.annotate(
+            short(row["value"]), (row["high"], k), (8, 0), textcoords="offset points", va="center"
+        )
+    lowest, highest = rows[0]["low"], max(row["high"] for row in rows)
+    if highest / lowest > WIDE:
+        panel.set(xscale="log", xlim=(lowest / 2, highest * 4))
+    else:
+        panel.set(xlim=(0, highest * 1.2))
+    panel.xaxis.set_major_formatter(lambda value, _: short(value) if value else "0")
+    panel.set_yticks(range(len(rows)), [f"{row['program']}, {row['size']}" for row in rows])
+    panel.set_ylim(-0.6, len(rows) - 0.4)
+    panel.grid(axis="y", color="#EEEEEE")
     panel.spines[["top", "right"]].set_visible(False)

@@ -112,7 +112,7 @@ def graph_gae(
     others: "sum" or "mean" of the reached others. The mean costs O(T N^2) more for each
       different lag at which an agent meets others, at most min(N - 1, T).
     per_pair: return the summands [T, ..., j, i] instead of their sum over i.
-    method, max_degree: see `meeting_times`; "lists" leaves two matrices of pairs in memory.
+    method, max_degree: see `meeting_times`.
     own: the result of `gae` on the same arguments, where the caller has it already.
 
     A chain 0 -> 1 -> 2 in which agent 2 earns 1 at the second step: agent 0 reaches it in two

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One more than cores, up to four: some tests wait for a browser or another process.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
 
-.PHONY: demo test test-slow lint format docs bench clean
+.PHONY: demo test test-slow lint format docs bench bench-gpu bench-growth bench-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dgmarl demo
@@ -29,14 +29,22 @@ format: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# dgmarl beside other libraries, which are installed into .bench/: about 20 minutes on two idle cores. ARGS: see benchmarks/bench.py.
 bench: $(VENV)/.installed-dev
-	$(BIN)/python benchmarks/envs.py
-	$(BIN)/python benchmarks/credit.py
-	$(BIN)/python benchmarks/train.py
-	$(BIN)/python benchmarks/adapters.py
+	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+# With the Python that has JAX for the GPU: .venv if there is one, else $(PYTHON).
+bench-gpu:
+	$(firstword $(wildcard $(BIN)/python) $(PYTHON)) benchmarks/bench.py --gpu --compile-workers 8 $(ARGS)
+
+bench-growth: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/growth.py $(ARGS)
+
+bench-check: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/bench.py --check
 
 clean:
-	rm -rf $(VENV) demo site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench demo site .pytest_cache .ruff_cache .hypothesis
 
 # The stamps make a second call start at once; they are older than pyproject.toml when the dependencies may have changed.
 $(VENV)/bin/python:

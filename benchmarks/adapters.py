@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from envs import measure, ours
+from ours import play
+from peers import jaxmarl_peer, jumanji_peer, mpe2_peer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from timing import Found
 
 import dgmarl
 from dgmarl.envs.adapters.worker import make
@@ -42,78 +43,20 @@ EPISODES = 512
 TRAINED_STEPS = 20_000
 
 
-def jaxmarl_alone(env_id: str, batch: int, length: int) -> dict[str, float]:
-    """JaxMARL's `step`, which resets, with actions that are available."""
-    adapted = dgmarl.make_env(env_id)
-    env: Any = adapted.env  # pyright: ignore[reportAttributeAccessIssue]
-    masked = bool(adapted._mask)  # pyright: ignore[reportAttributeAccessIssue]
-
-    def actions(key: Any, state: Any) -> dict[str, Any]:
-        keys = dict(zip(env.agents, jax.random.split(key, len(env.agents)), strict=True))
-        if not masked:
-            return {name: env.action_space(name).sample(keys[name]) for name in env.agents}
-        available = env.get_avail_actions(state)
-        return {
-            name: jax.random.categorical(keys[name], jnp.log(available[name].astype(float)))
-            for name in env.agents
-        }
-
-    def one_step(carry: Any, nothing: None) -> Any:
-        key, state, total = carry
-        key, act_key, step_key = jax.random.split(key, 3)
-        chosen = jax.vmap(actions)(jax.random.split(act_key, batch), state)
-        observations, state, rewards, _, _ = jax.vmap(env.step)(
-            jax.random.split(step_key, batch), state, chosen
-        )
-        total += sum(leaf.sum() for leaf in jax.tree.leaves((observations, rewards)))
-        return (key, state, total), None
-
-    run = jax.jit(lambda carry: jax.lax.scan(one_step, carry, None, length)[0])
-    key = jax.random.key(0)
-    _, state = jax.jit(jax.vmap(env.reset))(jax.random.split(key, batch))
-    return measure(run, (key, state, jnp.float32(0)), batch * length)
+def jaxmarl_alone(adapted: Any, batch: int) -> Found:
+    return jaxmarl_peer.play_env(adapted.env, batch)
 
 
-def jumanji_alone(env_id: str, batch: int, length: int) -> dict[str, float]:
-    """Jumanji's step in its own wrapper with automatic resets; any action, as it masks none."""
-    from jumanji.wrappers import VmapAutoResetWrapper
-
-    adapted = dgmarl.make_env(env_id)
-    env = VmapAutoResetWrapper(adapted.env)  # pyright: ignore[reportAttributeAccessIssue]
-    shape = (batch, adapted.spec.n_agents)
-
-    def one_step(carry: Any, _: None) -> Any:
-        key, state, total = carry
-        key, act_key = jax.random.split(key)
-        action = jax.random.randint(act_key, shape, 0, adapted.spec.n_actions)
-        state, timestep = env.step(state, action)
-        seen = jax.tree.leaves((timestep.observation, timestep.reward))
-        return (key, state, total + sum(leaf.sum() for leaf in seen)), None
-
-    run = jax.jit(lambda carry: jax.lax.scan(one_step, carry, None, length)[0])
-    key = jax.random.key(0)
-    state, _ = jax.jit(env.reset)(jax.random.split(key, batch))
-    return measure(run, (key, state, jnp.float32(0)), batch * length)
+def jumanji_alone(adapted: Any, batch: int) -> Found:
+    spec = adapted.spec
+    return jumanji_peer.play_env(adapted.env, spec.n_agents, spec.n_actions, batch)
 
 
-def host_alone(env_id: str, batch: int, length: int) -> dict[str, float]:
-    """The loop that PettingZoo's documentation shows, in this process: one environment, as many
-    steps as all have elsewhere."""
-    adapted = dgmarl.make_env(env_id)
-    env = make(adapted.recipe)  # pyright: ignore[reportAttributeAccessIssue]
-
-    def run(seed: int) -> int:
-        env.reset(seed=seed)
-        for _ in range(batch * length):
-            env.step({agent: env.action_space(agent).sample() for agent in env.agents})
-            if not env.agents:
-                env.reset()
-        return seed + 1
-
-    return measure(run, 0, batch * length)
+def host_alone(adapted: Any, batch: int) -> Found:
+    return mpe2_peer.play_parallel(make(adapted.recipe))
 
 
-ALONE: dict[str, Callable[[str, int, int], dict[str, float]]] = {
+ALONE: dict[str, Callable[[Any, int], Found]] = {
     "jaxmarl": jaxmarl_alone,
     "jumanji": jumanji_alone,
     "pettingzoo": host_alone,
@@ -150,13 +93,13 @@ def training(env_id: str) -> float:
     return done.timing["steps_per_s"]
 
 
-def row(env_id: str, batch: int, length: int) -> dict[str, Any]:
-    alone = ALONE[env_id.partition(":")[0]](env_id, batch, length)
+def row(env_id: str, batch: int) -> dict[str, Any]:
+    alone = ALONE[env_id.partition(":")[0]](dgmarl.make_env(env_id), batch)
     return {
         "env": env_id,
         "batch": batch,
-        "alone": alone["steps_per_s"],
-        "through": ours(env_id, batch, length)["steps_per_s"],
+        "alone": alone["value"],
+        "through": play(env_id, batch)()["value"],
         "training": training(env_id),
     }
 
@@ -177,7 +120,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
-    parser.add_argument("--steps", type=int, default=200, help="steps, at least an episode's")
     parser.add_argument("--envs", nargs="+", default=list(ENV_IDS), help="environment ids")
     parser.add_argument("--batch", type=int, default=64, help="environments side by side")
     parser.add_argument("--random", type=Path, help="play randomly where these results are from")
@@ -188,7 +130,7 @@ def main() -> None:
         print(json.dumps(measured, indent=1))
     else:
         jobs = track(options.envs, "measuring", console=Console(stderr=True))
-        measured = [row(env_id, options.batch, options.steps) for env_id in jobs]
+        measured = [row(env_id, options.batch) for env_id in jobs]
         Console(width=140).print(table(measured, device))
     if options.json:
         versions = {"jax": jax.__version__, "python": platform.python_version()}

@@ -16,6 +16,7 @@ from jax.test_util import check_grads
 import dgmarl.credit.graph_gae as module
 from dgmarl import gae, graph_gae
 from dgmarl.credit.graph_gae import credited_rewards, soft_graph_gae
+from dgmarl.graphs.reach import neighbour_lists
 from tests.credit.double_loop import pair_loop
 from tests.credit.windows import Window, over_batch, padded, random_window, windows
 from tests.parity import replay_gae
@@ -299,6 +300,10 @@ def test_neighbour_lists_give_the_same():
         {"method": "neighbours", "max_degree": 2},
     ):
         np.testing.assert_allclose(run(window, **options), dense, rtol=1e-6, atol=1e-6)
+    looped = window.graph | np.eye(70, dtype=bool)
+    lists = neighbour_lists(jnp.asarray(looped), int(looped.sum(-1).max()))
+    listed = run(window._replace(graph=np.asarray(lists)), method="lists")
+    np.testing.assert_allclose(listed, dense, rtol=1e-6, atol=1e-6)
 
 
 def test_soft_edges_of_zero_and_one_are_boolean(window):

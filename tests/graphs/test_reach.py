@@ -76,6 +76,27 @@ def test_neighbour_lists_hold_the_targets_in_order():
     np.testing.assert_array_equal(lists, [[0, 1], [1, 2], [2, 2]])
 
 
+def test_a_graph_may_be_given_as_neighbour_lists(small):
+    graph, ends = small
+    lists = neighbour_lists(jnp.asarray(graph | np.eye(4, dtype=bool)), 4)
+    np.testing.assert_array_equal(
+        meeting_times(lists, ends, method="lists"), meeting_times(graph, ends)
+    )
+    for wrong in (graph, lists + 1):
+        with pytest.raises(ValueError, match="integers from 0 to 3"):
+            meeting_times(wrong, ends, method="lists")
+
+
+def test_more_steps_than_16_bits_count():
+    """The lags of long windows need 32 bits."""
+    n_steps = 2**14 + 1
+    graph = np.broadcast_to(np.eye(2, dtype=bool), (n_steps, 2, 2)).copy()
+    graph[-1, 0, 1] = True
+    lags = meeting_times(graph, np.zeros(n_steps, bool))
+    assert lags[0, 0, 1] == n_steps - 1
+    assert lags[0, 1, 0] == NEVER
+
+
 def test_reward_lags_are_the_definition_by_parents(small):
     """T_ji(t) = min { t' >= t : j in Pa^i(s_t', t' - t) } - t, where Pa^i(s_t', k) holds the agents
     with a path from their action at t' - k to i's state at t'."""

@@ -30,6 +30,7 @@ from dgmarl.graphs.reach import (
     Method,
     boolean_product,
     degree_bound,
+    is_lists,
     max_product,
     require_graph,
     require_weights,
@@ -53,7 +54,7 @@ def graph_gae(
     reward: Float[Arrays, "T *B N"],
     value: Float[Arrays, "T *B N"],
     next_value: Float[Arrays, "T *B N"],
-    graph: Bool[Arrays, "T *B N N"],
+    graph: Bool[Arrays, "T *B N N"] | Int[Arrays, "T *B N D"],
     bootstrap: Bool[Arrays, "T *B"],
     continues: Bool[Arrays, "T *B"],
     gamma: float | Float[Arrays, ""],
@@ -124,10 +125,13 @@ def graph_gae(
            [0., 1., 1.]], dtype=float32)
     """
     reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
-    graph = _require_agents(require_graph(graph), reward, "graph")
+    graph = _require_agents(require_graph(graph, method), reward, "graph")
     bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
     require_fractions(gamma=gamma, lambda_=lambda_, unreached_weight=unreached_weight)
-    _check_options(advantage_form, pair_baseline, reward_graph, cross_weight, graph)
+    if is_lists(graph) and reward_graph is not None:
+        raise ValueError("reward_graph needs a Boolean graph, not method='lists'")
+    shape = (*reward.shape, reward.shape[-1])
+    _check_options(advantage_form, pair_baseline, reward_graph, cross_weight, shape)
     _check_others(others, advantage_form)
     options = {
         "form": advantage_form,
@@ -180,7 +184,7 @@ def soft_graph_gae(
     weights = _require_agents(require_weights(weights), reward, "weights")
     bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
     require_fractions(gamma=gamma, lambda_=lambda_, unreached_weight=unreached_weight)
-    _check_cross_weight(cross_weight, weights)
+    _check_cross_weight(cross_weight, weights.shape)
     steps = Steps(reward, value, next_value, bootstrap, continues)
     _check_others(others, "td")
     pairs = _soft_pairs(
@@ -422,7 +426,7 @@ def path_sums(signal, now, edges, continues, decay, product, weigh=None):
 
 
 def _require_agents(graph: Array, reward: Array, name: str) -> Array:
-    expected = (*reward.shape, reward.shape[-1])
+    expected = (*reward.shape, graph.shape[-1] if is_lists(graph) else reward.shape[-1])
     if graph.shape != expected:
         raise ValueError(
             f"{name} must have the shape {expected} for rewards of shape {reward.shape}, got "
@@ -431,15 +435,15 @@ def _require_agents(graph: Array, reward: Array, name: str) -> Array:
     return graph
 
 
-def _check_cross_weight(cross_weight: Any, graph: Array) -> None:
-    shape, pairs = jnp.shape(cross_weight), graph.shape[1:]
+def _check_cross_weight(cross_weight: Any, expected: tuple[int, ...]) -> None:
+    shape, pairs = jnp.shape(cross_weight), expected[1:]
     broadcasts = len(shape) <= len(pairs) and all(
         n in (1, m) for n, m in zip(shape[::-1], pairs[::-1], strict=False)
     )
-    if shape != graph.shape and not broadcasts:
+    if shape != expected and not broadcasts:
         raise ValueError(
             f"cross_weight must be one number, broadcast to {pairs} or have the shape "
-            f"{graph.shape}, got {shape}"
+            f"{expected}, got {shape}"
         )
 
 
@@ -451,8 +455,13 @@ def _check_others(others: str, form: str) -> None:
 
 
 def _check_options(
-    form: str, pair_baseline: Any, reward_graph: Any, cross_weight: Any, graph: Array
+    form: str,
+    pair_baseline: Any,
+    reward_graph: Any,
+    cross_weight: Any,
+    pairs: tuple[int, ...],
 ) -> None:
+    """pairs: the shape of a number per step and pair."""
     if form not in ("td", "return"):
         raise ValueError(f"advantage_form must be 'td' or 'return', got {form!r}")
     if pair_baseline is not None and form != "return":
@@ -460,23 +469,22 @@ def _check_options(
             "pair_baseline belongs to advantage_form='return'; the 'td' form has its baseline in "
             "the TD errors"
         )
-    if pair_baseline is not None and jnp.shape(pair_baseline) != graph.shape:
+    if pair_baseline is not None and jnp.shape(pair_baseline) != pairs:
         raise ValueError(
-            f"pair_baseline must have the shape {graph.shape} of the graph, got "
+            f"pair_baseline must have the shape {pairs} of the graph, got "
             f"{jnp.shape(pair_baseline)}"
         )
-    _check_cross_weight(cross_weight, graph)
+    _check_cross_weight(cross_weight, pairs)
     if reward_graph is None:
         return
     shape, dtype = jnp.shape(reward_graph), jnp.asarray(reward_graph).dtype
     if dtype != jnp.bool_:
         raise ValueError(f"reward_graph must be Boolean, got {dtype}")
-    if shape not in (graph.shape, graph.shape[1:], graph.shape[-2:]):
+    if shape not in (pairs, pairs[1:], pairs[-2:]):
         raise ValueError(
-            f"reward_graph must have the shape {graph.shape[-2:]}, {graph.shape[1:]} or "
-            f"{graph.shape}, got {shape}"
+            f"reward_graph must have the shape {pairs[-2:]}, {pairs[1:]} or {pairs}, got {shape}"
         )
-    if form == "return" and len(shape) == graph.ndim:
+    if form == "return" and len(shape) == len(pairs):
         raise ValueError(
             "advantage_form='return' needs a reward_graph that is constant in time: its credit "
             "starts once and does not stop"

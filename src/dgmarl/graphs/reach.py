@@ -16,7 +16,7 @@ or O(T N E) with neighbour lists."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ Arrays = Array | np.ndarray
 NEVER = 2**30
 """The lag of a pair that never meets."""
 
-Method = Literal["auto", "dense", "neighbours"]
+Method = Literal["auto", "dense", "neighbours", "lists"]
 
 # Below this many agents the dense recursion is at least as fast for every density.
 _DENSE_BELOW = 64
@@ -45,7 +45,7 @@ _SPARSE_SHARE = 1 / 4
 
 @takes_any_arrays
 def meeting_times(
-    graph: Bool[Arrays, "T *B N N"],
+    graph: Bool[Arrays, "T *B N N"] | Int[Arrays, "T *B N D"],
     ends: Bool[Arrays, "T *B"],
     *,
     method: Method = "auto",
@@ -63,7 +63,8 @@ def meeting_times(
     ends: the episode ends with this step.
     method: "dense", O(T N^3); "neighbours", O(T N E), E = edges per step; "auto" uses neighbour
       lists if there are at least 64 agents and no agent has more than N / 4 targets. Both are
-      exact.
+      exact. "lists": the graph itself is neighbour lists, integers [T, ..., N, D], the targets of
+      each source, padded with the source: for thousands of agents, whose matrices would not fit.
     max_degree: upper bound on the targets of an agent, itself included; counted if not given and
       the graph is not traced. Steps that exceed it fall back to the dense recursion, so the result
       does not depend on it. (`vmap` would run both versions; use batch axes instead.)
@@ -74,7 +75,7 @@ def meeting_times(
            [1073741824,          0,          0],
            [1073741824, 1073741824,          0]], dtype=int32)
     """
-    graph = require_graph(graph)
+    graph = require_graph(graph, method)
     ends = require_ends(ends, graph)
     return _meeting_times(graph, ends, degree_bound(graph, method, max_degree))
 
@@ -132,7 +133,7 @@ def check_graph(graph: Any) -> Bool[Array, "*B N N"]:
 
 
 def scan_lags(
-    graph: Bool[Array, "T *B N N"],
+    graph: Bool[Array, "T *B N N"] | Int[Array, "T *B N D"],
     ends: Bool[Array, "T *B"],
     now: Callable[[Bool[Array, "*B N N"]], Bool[Array, "*B N N"]],
     emit: Callable[[Int[Array, ""], Int[Array, "*B N N"]], Any],
@@ -140,21 +141,34 @@ def scan_lags(
 ) -> Any:
     """The recursion in the module docstring, backwards in time; stacks `emit(t, lag[t])` over t.
 
-    now: maps the graph of a step to the pairs with lag 0. Only one step's lags are in memory unless
-      `emit` returns them."""
-    self_loops = _self_loops(graph.shape[-1])
+    now: maps the graph of a step to the pairs with lag 0; not used with neighbour lists, whose
+      pairs are these. Only one step's lags are in memory unless `emit` returns them, in 16 bits
+      where those are enough: a CPU then compares twice as many at a time."""
+    n_steps, n_agents = graph.shape[0], graph.shape[-2]
+    self_loops = _self_loops(n_agents)
+    never = jnp.asarray(*(2**14, jnp.int16) if n_steps < 2**14 else (NEVER, jnp.int32))
 
     def step(later, inputs):
         t, edges, end = inputs
-        later = jnp.where(end[..., None, None], NEVER, later)
-        waiting = jnp.minimum(_earliest(edges | self_loops, later, max_degree) + 1, NEVER)
-        lags = jnp.where(now(edges) | self_loops, 0, waiting)
-        return lags, emit(t, lags)
+        later = jnp.where(end[..., None, None], never, later)
+        if is_lists(graph):
+            waiting = jnp.minimum(jnp.minimum(_through(later, edges), later) + 1, never)
+            lags = _at_targets(jnp.where(self_loops, 0, waiting), edges)
+        else:
+            soonest = _earliest(edges | self_loops, later, never, max_degree)
+            waiting = jnp.minimum(soonest + 1, never)
+            lags = jnp.where(now(edges) | self_loops, 0, waiting)
+        return lags, emit(t, jnp.where(lags < never, lags.astype(jnp.int32), NEVER))
 
-    start = jnp.full(graph.shape[1:], NEVER, jnp.int32)
-    return lax.scan(
-        step, start, (jnp.arange(graph.shape[0]), graph, ends), reverse=True, unroll=unroll()
-    )[1]
+    start = jnp.full((*graph.shape[1:-1], n_agents), never)
+    return lax.scan(step, start, (jnp.arange(n_steps), graph, ends), reverse=True, unroll=unroll())[
+        1
+    ]
+
+
+def is_lists(graph: Array) -> bool:
+    """Whether a graph is given as neighbour lists."""
+    return jnp.issubdtype(graph.dtype, jnp.integer)
 
 
 def degree_bound(
@@ -162,13 +176,13 @@ def degree_bound(
 ) -> int | None:
     """The degree bound of the neighbour version, or None to use the dense version."""
     n_agents = graph.shape[-1]
-    if method not in ("auto", "dense", "neighbours"):
-        raise ValueError(f"method must be 'auto', 'dense' or 'neighbours', got {method!r}")
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
     if max_degree is not None and max_degree < 1:
         raise ValueError(
             f"max_degree counts the agent itself and must be at least 1, got {max_degree}"
         )
-    if method == "dense" or (method == "auto" and n_agents < _DENSE_BELOW):
+    if method in ("dense", "lists") or (method == "auto" and n_agents < _DENSE_BELOW):
         return None
     if max_degree is None and not isinstance(graph, Tracer):
         # A multiple of four, so that graphs of nearly the same degree share one compiled program.
@@ -196,13 +210,25 @@ def max_product(
     return jnp.max(first[..., :, :, None] * second[..., None, :, :], axis=-2)
 
 
-def require_graph(graph: Bool[Arrays, "T *B N N"]) -> Bool[Array, "T *B N N"]:
-    """The graph as a JAX array; a ValueError unless it is Boolean and of shape [T, ..., N, N]."""
+def require_graph(
+    graph: Bool[Arrays, "T *B N N"] | Int[Arrays, "T *B N D"], method: Method = "auto"
+) -> Bool[Array, "T *B N N"] | Int[Array, "T *B N D"]:
+    """The graph as a JAX array; a ValueError unless it is Boolean and of shape [T, ..., N, N], or,
+    with method "lists", integers (outside jit only: that name agents)."""
     graph = jnp.asarray(graph)
+    if method == "lists":
+        n_agents = graph.shape[-2]
+        known = isinstance(graph, Tracer) or bool(jnp.all((graph >= 0) & (graph < n_agents)))
+        if not is_lists(graph) or not known:
+            raise ValueError(
+                f"method='lists' needs integers from 0 to {n_agents - 1}, the targets of each "
+                f"agent, got {graph.dtype}"
+            )
+        return graph
     if graph.dtype != jnp.bool_:
         raise ValueError(
             f"graph must be Boolean, got {graph.dtype}; use check_graph(graph) for 0/1 values, "
-            "soft_graph_gae for weights"
+            "soft_graph_gae for weights, method='lists' for neighbour lists"
         )
     return _require_square(graph, "graph")
 
@@ -246,24 +272,33 @@ def _meeting_times(graph: Array, ends: Array, max_degree: int | None) -> Array:
     return scan_lags(graph, ends, lambda edges: edges, lambda _, lags: lags, max_degree)
 
 
-def _earliest(edges: Array, later: Array, max_degree: int | None) -> Array:
+def _earliest(edges: Array, later: Array, never: Array, max_degree: int | None) -> Array:
     """Entry [j, i]: the smallest later[k, i] over the targets k of j."""
 
     def dense():
         # A maximum with "blocked" is three times as fast on a CPU as a selection by the edge.
-        blocked = jnp.where(edges, 0, NEVER)
+        blocked = jnp.where(edges, jnp.zeros_like(never), never)
         return jnp.min(jnp.maximum(blocked[..., :, :, None], later[..., None, :, :]), axis=-2)
-
-    def sparse():
-        assert max_degree is not None
-        rows = jnp.vectorize(
-            lambda lags, targets: jnp.min(lags[targets], axis=1), signature="(n,n),(n,d)->(n,n)"
-        )
-        return rows(later, neighbour_lists(edges, max_degree))
 
     if max_degree is None:
         return dense()
-    return lax.cond(jnp.max(jnp.sum(edges, axis=-1)) <= max_degree, sparse, dense)
+    return lax.cond(
+        jnp.max(jnp.sum(edges, axis=-1)) <= max_degree,
+        lambda: _through(later, neighbour_lists(edges, max_degree)),
+        dense,
+    )
+
+
+@partial(jnp.vectorize, signature="(n,n),(n,d)->(n,n)")
+def _through(later: Array, targets: Array) -> Array:
+    """Entry [j, i]: the smallest later[k, i] over the listed targets k of j."""
+    return jnp.min(later[targets], axis=1)
+
+
+@partial(jnp.vectorize, signature="(n,n),(n,d)->(n,n)")
+def _at_targets(lags: Array, targets: Array) -> Array:
+    """The lags with 0 at the listed targets."""
+    return lags.at[jnp.arange(len(lags))[:, None], targets].set(0)
 
 
 def _self_loops(n_agents: int) -> Array:

@@ -22,7 +22,7 @@ def credit_section(results: Sequence[Result], speeds: Sequence[dict[str, Any]]) 
     """Tables of all rules on foraging and Star-Spread with their cost, and the default against the
     better of local and global credit.
 
-    speeds: rows of `benchmarks/train.py --json`."""
+    speeds: rows of `results/benchmarks/train-cpu-rules.json`."""
     foraging = _foraging(results)
     return f"""Final returns (mean over 10 seeds of the last evaluation, 95 % interval) after 5
 million steps of foraging; local and global credit are the published runs, whose numbers are the

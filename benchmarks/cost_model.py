@@ -1,8 +1,13 @@
-"""The cost model: fitted to what `scaling.py` measured, with the errors of the fit, and what it
-says about larger work."""
+"""A model of what training costs, fitted to measured times, with the errors of the fit, and what it
+says about larger work.
+
+    python benchmarks/cost_model.py results/benchmarks/scaling-h200.json
+
+`growth.py` writes such files; those named `scaling` have the same measurements in an older form."""
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +62,21 @@ def measured(rows: list[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
     ]
 
 
+def rows_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The training rows of a file, in the form of the older ones."""
+
+    def in_old_form(row: dict[str, Any]) -> dict[str, Any]:
+        job = row["job"]
+        sizes = {"seeds": job.get("seeds", 1), "n_envs": job["overrides"]["n_envs"]}
+        graph = "none" if job["method"] == "ippo-local" else job["graph"]
+        time = {"iteration_ms": 1e3 * row["steps_per_iteration"] / row["value"]}
+        return {**row, **sizes, **time, "graph": graph, "steps_per_s": row["value"]}
+
+    trained = (row for row in found["rows"] if row.get("job", {}).get("kind") == "train")
+    new = [in_old_form(row) for row in trained if "error" not in row]
+    return new or found["rows"]
+
+
 def seeds_of_training(path: Path) -> list[dict[str, Any]]:
     """The rows of `ippo-dg oracle` in a file of `train.py`: 10 environments per seed, whose
     untrained policies use all 50 steps of an episode."""
@@ -67,20 +87,22 @@ def seeds_of_training(path: Path) -> list[dict[str, Any]]:
 
 def report(paths: list[Path]) -> None:
     """Print the model of each file; projections from that of a GPU. On a CPU, time is that of all
-    threads: the wall clock of a busy machine says little."""
+    threads where a file has it: the wall clock of a busy machine says little."""
     for path in paths:
         found = json.loads(path.read_text())
-        rows, on_cpu = found["rows"], found["device"] == "cpu"
+        rows = rows_of(found)
+        on_cpu = not found.get("gpu") and found.get("device", "cpu") == "cpu"
         compiled = [row["compile_s"] for row in rows if "compile_s" in row]
-        print(f"\n{path.name}: {found['device']}, {found['machine']}, jax {found['jax']}")
-        models = fit_models(rows, "cpu_ms" if on_cpu else "iteration_ms", not on_cpu)
+        print(f"\n{path.name}: {found.get('gpu') or found.get('device') or found['cpu']}")
+        of_threads = on_cpu and "cpu_ms" in rows[0]
+        models = fit_models(rows, "cpu_ms" if of_threads else "iteration_ms", not on_cpu)
         print(
             f"compiling: {np.median(compiled):.0f} s in the median, {max(compiled):.0f} s at most, "
-            f"{found['compile_workers']} programs at a time"
+            f"{found.get('compile_workers', 1)} programs at a time"
         )
-        if on_cpu:
+        if of_threads:
             tell_of_devices(rows)
-        else:
+        elif not on_cpu:
             project(rows, models, float(np.median(compiled)))
 
 
@@ -141,3 +163,7 @@ def project(rows: list[dict[str, Any]], models: dict[str, Fit], compile_s: float
         memory = models[f"{row['graph']} MiB"]
         most = max(n for n in range(1, 10_000) if memory(of_agents(n)) < GPU_GIB * 1024)
         print(f"  {GPU_GIB} GiB are full at about {most:,} agents, or with fewer in more seeds")
+
+
+if __name__ == "__main__":
+    report([Path(name) for name in sys.argv[1:]])

@@ -15,7 +15,7 @@ from dgmarl.errors import UsageError
 from dgmarl.graphs import learned
 from dgmarl.graphs.learned import LearnedSource, in_chunks
 from dgmarl.graphs.metrics import agreement
-from dgmarl.nets.reverse_models import PairModel
+from dgmarl.nets.reverse_models import PairModel, normalised_product
 from dgmarl.rollout import act_randomly, collect, reset_envs
 from dgmarl.training import Trainer
 from tests.tiny import GIFT, SMALL, Gift
@@ -235,6 +235,28 @@ def test_factorised_first_layer_equals_the_plain_one():
                 x = x @ weight + bias
             plain = x
             np.testing.assert_allclose(fast[:, j, i], plain, atol=1e-6)
+
+
+def test_the_custom_gradient_of_the_normalised_product_is_that_of_the_plain_formula():
+    keys = jax.random.split(KEY, 4)
+    x, weight, offset, weights = (
+        jax.random.normal(key, shape)
+        for key, shape in zip(keys, ((7, 5), (5, 4), (4,), (7, 4)), strict=True)
+    )
+    x = x.at[3].set(-1)  # nothing is left of this row
+
+    def plain(x, weight, offset):
+        rows = jax.nn.relu(x)
+        rows = (rows - rows.mean(-1, keepdims=True)) / jnp.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+        return rows @ weight + offset
+
+    found, expected = (
+        jax.jit(jax.grad(lambda *inputs: (f(*inputs) * weights).sum(), (0, 1, 2)))(  # noqa: B023
+            x, weight, offset
+        )
+        for f in (normalised_product, plain)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
 
 
 def test_chosen_pairs_are_a_part_of_all_pairs():

@@ -1,6 +1,5 @@
 """Networks of the paper's reverse world models, which predict an action from its outcome."""
 
-from collections.abc import Callable
 from math import sqrt
 
 import flax.linen as nn
@@ -15,14 +14,8 @@ REVERSE = (256, 128, 128)
 
 
 class NormalisedLinear(nn.Module):
-    """y = LayerNorm(relu(x)) W + b without materialising the normalised rows.
-
-    With r = relu(x), its row mean m and standard deviation s, and the norm's scale g and shift h,
-
-        y = (r W' - m * (column sums of W')) / s + (h W + b),      W' = diag(g) W
-
-    The normalisation is thus applied to the product, which has fewer columns than x. With
-    `n_heads`, x is [..., n_heads, K, in], and every head has its own W and b."""
+    """y = LayerNorm(relu(x)) W + b; see `normalised_product`. With `n_heads`, x is [..., n_heads,
+    K, in], and every head has its own W and b."""
 
     features: int
     n_heads: int | None = None
@@ -40,27 +33,58 @@ class NormalisedLinear(nn.Module):
             self.param("weight", draw, (*heads, size, self.features)),
             self.param("bias", draw, (*heads, self.features)),
         )
-        product: Callable[[Array, Array], Array] = rows_times if not heads else _product_of_heads
-        rectified = nn.relu(x)
-        mean = rectified.mean(axis=-1, keepdims=True)
-        # Rounding can make the difference negative for constant rows.
-        variance = jnp.maximum((rectified**2).mean(axis=-1, keepdims=True) - mean**2, 0)
-        scaled = scale[:, None] * weight
-        sums, offset = scaled.sum(axis=-2), shift @ weight + bias
+
+        def of_rows(x: Array, weight: Array, offset: Array) -> Array:
+            rows = normalised_product(x.reshape(-1, size), weight, offset)
+            return rows.reshape(*x.shape[:-1], self.features)
+
         if heads:
-            sums, offset = sums[:, None], offset[:, None]
-        return (product(rectified, scaled) - mean * sums) * jax.lax.rsqrt(variance + 1e-5) + offset
+            of_rows = jax.vmap(of_rows, in_axes=(-3, 0, 0), out_axes=-3)
+        y = of_rows(x, scale[:, None] * weight, shift @ weight + bias)
+        # XLA would fuse the transposition of heads with the softmax that follows: with one pair per
+        # agent and several seeds, a GPU's assembler needs more than ten minutes for that kernel.
+        return jax.lax.optimization_barrier(y) if heads else y
 
 
-def _product_of_heads(
-    x: Float[Array, "*B H K in"], weight: Float[Array, "H in out"]
-) -> Float[Array, "*B H K out"]:
-    """Each head's rows times its own weights.
+@jax.custom_vjp
+def normalised_product(
+    x: Float[Array, "R in"], weight: Float[Array, "in out"], offset: Float[Array, "out"]
+) -> Float[Array, "R out"]:
+    """normalise(relu(x)) W + offset, where normalise gives each row mean 0 and variance 1.
 
-    XLA computes it with heads first. The barrier keeps it from fusing the transposition with the
-    softmax that follows: for a single K and several seeds, assembling that kernel for a GPU took
-    more than ten minutes."""
-    return jax.lax.optimization_barrier(jnp.einsum("...hkd,hda->...hka", x, weight))
+    With r = relu(x), its row mean m and standard deviation s, that is
+
+        (r W - m * (column sums of W)) / s + offset
+
+    so the norm is applied to the product, which has fewer columns than x. The gradient is custom:
+    one product for x, one for W, and otherwise only sums over rows."""
+    return _forwards(x, weight, offset)[0]
+
+
+def _forwards(x: Array, weight: Array, offset: Array) -> tuple[Array, tuple[Array, ...]]:
+    rectified = nn.relu(x)
+    mean = rectified.mean(axis=-1, keepdims=True)
+    # Rounding can make the difference negative for constant rows.
+    variance = jnp.maximum((rectified**2).mean(axis=-1, keepdims=True) - mean**2, 0)
+    inverse = jax.lax.rsqrt(variance + 1e-5)
+    product = (rectified @ weight - mean * weight.sum(axis=0)) * inverse
+    return product + offset, (rectified, mean, inverse, product, weight)
+
+
+def _backwards(residuals: tuple[Array, ...], from_output: Array) -> tuple[Array, Array, Array]:
+    """With g the output's gradient over s, and y the output without offset, the gradient of r is
+    g W^T + a + b r, where b = -(g . y) / (s in) and a = -(g . column sums of W) / in - b m."""
+    rectified, mean, inverse, product, weight = residuals
+    gradient = from_output * inverse
+    size = rectified.shape[-1]
+    by_scale = -inverse * (gradient * product).sum(axis=-1, keepdims=True) / size
+    by_mean = -(gradient @ weight.sum(axis=0))[:, None] / size - by_scale * mean
+    of_rectified = gradient @ weight.T + by_mean + by_scale * rectified
+    of_weight = rectified.T @ gradient - mean[:, 0] @ gradient
+    return jnp.where(rectified > 0, of_rectified, 0), of_weight, from_output.sum(axis=0)
+
+
+normalised_product.defvjp(_forwards, _backwards)
 
 
 class Perceptron(nn.Module):

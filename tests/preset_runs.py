@@ -16,6 +16,7 @@ from dgmarl.device import use_all_cores
 from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.batched import train_all
+from dgmarl.training import TrainState
 from tests.tiny import GIFT, SMALL
 
 GRU = {"learner.network": "gru"}
@@ -34,11 +35,15 @@ class PresetRun(NamedTuple):
     method: str
     overrides: dict[str, Any]
     seeds: int = 2
+    seed: int = 0
+    env: str = GIFT
+    steps: int = 80
 
     def config(self) -> TrainConfig:
         sizes = {"learner.hidden": 4, "n_envs": 4, "evaluation.episodes": 4}
         overrides = SMALL | sizes | self.overrides
-        return resolve(GIFT, self.method, overrides, self.preset, seeds=self.seeds, steps=80)
+        numbers = {"seeds": self.seeds, "seed": self.seed, "steps": self.steps}
+        return resolve(self.env, self.method, overrides, self.preset, **numbers)
 
 
 RUNS = {
@@ -51,6 +56,14 @@ RUNS = {
     "tuned mappo-coma fc": PresetRun("tuned", "mappo-coma", {"learner.minibatches": 2}),
     "one seed": PresetRun("tuned", "ippo-dg", {}, seeds=1),
 }
+FORAGING = {"seeds": 8, "env": "lbf/5x5-2p-1f", "steps": 1200}
+SEPARATE = {
+    "separate ippo-dg": PresetRun("tuned", "ippo-dg", {"separate_seeds": True}, seeds=4),
+    "separate foraging": PresetRun("tuned", "ippo-dg", {"separate_seeds": True}, **FORAGING),
+    "separate qmix": PresetRun("tuned", "qmix", {"separate_seeds": True} | REPLAY, **FORAGING),
+}
+ALONE = 3
+"""The seed that is also trained by itself."""
 CREDITS = [
     resolve(GIFT, method, SMALL | {"credit.reward_scaling": "none"}, seeds=2, steps=100)
     for method in ("ippo-local", "ippo-dg")
@@ -66,8 +79,20 @@ def numbers(result: TrainResult) -> dict[str, np.ndarray]:
         "steps": result.steps,
         "returns": result.returns,
         "params": np.concatenate(params),
+        "bits": bits(result.state),
         "mesh": np.array([*mesh.shape.values()] if mesh else [1, 1]),
     }
+
+
+def bits(state: TrainState) -> np.ndarray:
+    """All leaves of a state as bytes, one row per seed."""
+
+    def of_leaf(leaf: jax.Array) -> np.ndarray:
+        is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        array = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+        return np.stack([np.frombuffer(seed.tobytes(), np.uint8) for seed in array])
+
+    return np.concatenate([of_leaf(leaf) for leaf in jax.tree.leaves(state)], axis=1)
 
 
 def interrupted(config: TrainConfig, folder: Path, devices: Any = None) -> TrainResult:
@@ -80,8 +105,8 @@ def interrupted(config: TrainConfig, folder: Path, devices: Any = None) -> Train
 
 
 def main(folder: Path, names: list[str]) -> None:
-    """Each run on one device, on those that divide its seeds, and on all; two batched runs; one
-    that is stopped, to be resumed elsewhere."""
+    """Each run on one device, on two, on those that divide its seeds, or on all, or one seed of it
+    alone; two batched runs; one that is stopped, to be resumed elsewhere."""
     use_all_cores()
     found: dict[str, np.ndarray] = {}
 
@@ -90,8 +115,11 @@ def main(folder: Path, names: list[str]) -> None:
 
     for name in names:
         how, _, run = name.partition(": ")
-        devices = {"one": 1, "seeds": None, "all": "all"}[how]
-        keep(name, api.train_config(RUNS[run].config(), devices=devices))
+        devices = {"two": 2, "seeds": None, "all": "all"}.get(how, 1)
+        chosen = (RUNS | SEPARATE)[run]
+        if how == "alone":
+            chosen = chosen._replace(seed=ALONE, seeds=1)
+        keep(name, api.train_config(chosen.config(), devices=devices))
     for result in train_all([Recorder(config) for config in CREDITS]):
         keep(f"batched {result.config.method}", result)
     keep("stopped", interrupted(CREDITS[1], folder / "run", "all"))

@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 
 from dgmarl import UsageError, api, device, hosts
-from tests.preset_runs import CREDITS, RUNS, interrupted, numbers
+from tests.preset_runs import ALONE, CREDITS, RUNS, bits, interrupted, numbers
 from tests.tiny import GIFT, SMALL
 
-QUICK = ("one: fast ippo-dg fc", "all: fast ippo-dg fc", "seeds: fast ippo-dg fc")
+QUICK = (
+    *("one: fast ippo-dg fc", "all: fast ippo-dg fc", "seeds: fast ippo-dg fc"),
+    *("one: separate ippo-dg", "two: separate ippo-dg", "alone: separate ippo-dg"),
+)
+PARTS = ("bits", "steps", "returns")
 ALL = tuple(f"{how}: {name}" for name in RUNS for how in ("one", "seeds", "all"))
 
 
@@ -63,6 +67,39 @@ def test_seeds_and_environments_on_eight_devices_are_those_of_one(eight):
     assert found["available"] == 8
     assert tuple(found["all: fast ippo-dg fc mesh"]) == (2, 4)
     check_same(found, "all: fast ippo-dg fc", "one: fast ippo-dg fc")
+
+
+def check_identical(found, name, other):
+    """All leaves of the final states, bit for bit, and all evaluations."""
+    for part in PARTS:
+        np.testing.assert_array_equal(found[f"{name} {part}"], found[f"{other} {part}"])
+
+
+def check_alone(found, name):
+    """One of the seeds by itself has the same bits; it may be done before the others."""
+    for part in PARTS:
+        of_all, alone = found[f"one: {name} {part}"], found[f"alone: {name} {part}"]
+        np.testing.assert_array_equal(of_all[ALONE, : alone.shape[1]], alone[0])
+
+
+def test_separate_seeds_are_identical_on_any_devices_and_alone(eight):
+    _, found = eight
+    assert tuple(found["two: separate ippo-dg mesh"]) == (2, 1)
+    check_identical(found, "two: separate ippo-dg", "one: separate ippo-dg")
+    check_alone(found, "separate ippo-dg")
+
+
+@pytest.mark.slow
+def test_eight_separate_seeds_are_identical_on_eight_devices(tmp_path):
+    """Also with a replay buffer."""
+    names = ("separate foraging", "separate qmix")
+    hows = ("one", "two", "all", "alone")
+    found = on_eight_devices(tmp_path, tuple(f"{how}: {name}" for name in names for how in hows))
+    for name in names:
+        assert tuple(found[f"all: {name} mesh"]) == (8, 1)
+        for how in ("two", "all"):
+            check_identical(found, f"{how}: {name}", f"one: {name}")
+        check_alone(found, name)
 
 
 def test_by_default_as_many_devices_are_used_as_divide_the_seeds(eight):
@@ -159,6 +196,15 @@ def test_two_processes_train_one_run_and_the_first_writes_it(tmp_path):
     for ours, theirs in zip(*map(jax.tree.leaves, (written.state, alone.state)), strict=True):
         if not jax.dtypes.issubdtype(ours.dtype, jax.dtypes.prng_key):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_separate_seeds_are_identical_in_two_processes(tmp_path):
+    words = [*TWO[2:], "--seeds", "2", "--separate-seeds"]
+    in_two_processes(GIFT, *words, "--out", str(tmp_path / "both"))
+    written = api.load(tmp_path / "both")
+    together = api.train_config(written.config)
+    np.testing.assert_array_equal(bits(written.state), bits(together.state))
 
 
 def test_determinism_is_asked_for_in_time_or_refused(monkeypatch):

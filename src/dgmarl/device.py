@@ -175,7 +175,7 @@ def _tell_of_unused(n_devices: int, shape: tuple[int, int]) -> None:
     if used < n_devices:
         warnings.warn(
             f"{used} of {n_devices} devices are used, {shape[0]} for seeds times {shape[1]} for "
-            "environments: more do not divide seeds and n_envs evenly.",
+            "environments: more cannot share this run evenly.",
             stacklevel=4,
         )
 

@@ -9,6 +9,7 @@ checkpoint is that pytree, so a resumed run continues exactly.
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
@@ -26,7 +27,7 @@ from dgmarl.config.resolve import with_n_envs
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import CreditRule
-from dgmarl.device import Devices, mesh_for
+from dgmarl.device import Devices, count_cores, mesh_for
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import RunError, UsageError, quiet_callbacks, raised_by_callback
@@ -353,7 +354,9 @@ class Program:
                 f"{trainer.config.env} is played in worker processes, so its program has one "
                 f"device, not {devices}: leave devices away, or give the environment more workers."
             )
-        self.mesh = mesh_for(self.n_seeds, trainer.config.n_envs, devices)
+        self.separate = trainer.config.separate_seeds
+        n_envs = 1 if self.separate else trainer.config.n_envs  # may be divided among devices
+        self.mesh = mesh_for(self.n_seeds, n_envs, devices)
         self.iterations_per_evaluation = trainer.iterations_per_evaluation
 
     def init(self) -> list[TrainState]:
@@ -372,6 +375,12 @@ class Program:
     def advance(self, carried: Any, n_iterations: Array) -> Any:
         """See `Trainer.advance`."""
         return for_seeds(self.trainer.advance, self.n_seeds, self.mesh)(carried, n_iterations)
+
+    def compile(self, carried: Any) -> Callable[[Any, int], Any]:
+        """`advance` as a compiled program, or as one for each device if seeds are separate."""
+        if self.separate:
+            return compile_separately(self.trainer.advance, carried)
+        return compile_together(self.advance, carried)
 
     def part(self, advanced: Advanced, run: int) -> Advanced:
         """What belongs to one run."""
@@ -400,9 +409,7 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
     """Compile, then alternate between the device and the recorders."""
     carried = program.join(states)
     began = time.perf_counter()
-    sharding = jax.tree.leaves(carried)[0].sharding  # what comes out goes in again
-    advance = jax.jit(program.advance, donate_argnums=0, out_shardings=sharding)
-    advance = advance.lower(carried, 1).compile()
+    advance = program.compile(carried)
     for recorder in recorders:
         recorder.compiled(time.perf_counter() - began)
     while any(recorder.wants_more() for recorder in recorders):
@@ -429,7 +436,9 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
 def init_seeds(trainer: Trainer) -> TrainState:
     """All seeds of a run before their first step."""
     keys = jax.vmap(jax.random.key)(trainer.config.seed + jnp.arange(trainer.config.seeds))
-    return jax.jit(jax.vmap(trainer.init))(keys)
+    one_by_one = trainer.config.separate_seeds
+    init = partial(jax.lax.map, trainer.init) if one_by_one else jax.vmap(trainer.init)
+    return jax.jit(init)(keys)
 
 
 def for_seeds(
@@ -463,6 +472,47 @@ def for_seeds(
 def spread(tree: Any, n_seeds: int, mesh: Mesh | None = None) -> Any:
     """Arrays with a leading axis of seeds, on the devices where `for_seeds` wants them."""
     return place(tree, NamedSharding(mesh or mesh_for(n_seeds), PartitionSpec("seeds")))
+
+
+def compile_together(advance: Callable[..., Any], carried: Any) -> Callable[[Any, int], Any]:
+    """`advance` of all seeds as one program for all devices. It overwrites what it is given."""
+    sharding = jax.tree.leaves(carried)[0].sharding  # what comes out goes in again
+    program = jax.jit(advance, donate_argnums=0, out_shardings=sharding)
+    return program.lower(carried, 1).compile()
+
+
+def compile_separately(advance: Callable[..., Any], carried: Any) -> Callable[[Any, int], Any]:
+    """`advance` of one seed, for all seeds, as one program for each device, which computes its
+    seeds one after the other. Each overwrites what it is given.
+
+    Rounding depends on which operations the compiler fuses, and that on how many seeds are vmapped
+    and on whether the program is for several devices. Here it sees one seed and one device."""
+    first = jax.tree.leaves(carried)[0]
+    n_seeds, sharding = len(first), first.sharding
+
+    @partial(jax.jit, donate_argnums=0)
+    def one_by_one(seeds: Any, n_iterations: Array) -> Any:
+        return jax.lax.map(lambda seed: advance(seed, n_iterations), seeds)
+
+    def join(*parts: Array) -> Array:
+        shape = (n_seeds, *parts[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, parts)
+
+    def advance_all(carried: Any, n_iterations: int) -> Any:
+        pairs = zip(programs, _of_devices(carried), strict=True)
+        return jax.tree.map(join, *[program(part, n_iterations) for program, part in pairs])
+
+    with ThreadPoolExecutor(count_cores()) as threads:
+        lowered = [one_by_one.lower(part, 1) for part in _of_devices(carried)]
+        programs = list(threads.map(lambda program: program.compile(), lowered))
+    return advance_all
+
+
+def _of_devices(tree: Any) -> list[Any]:
+    """What each device of this process has of arrays that are spread over seeds."""
+    leaves, form = jax.tree.flatten(tree)
+    shards = [[shard.data for shard in leaf.addressable_shards] for leaf in leaves]
+    return [form.unflatten(part) for part in zip(*shards, strict=True)]
 
 
 def _start_from(params: Any, state: TrainState) -> TrainState:

@@ -89,6 +89,7 @@ FLAGS = [
     ("--seeds", "2", "seeds", 2),
     ("--graph", "random:0.5", "graph", "random:0.5"),
     ("--deterministic", None, "deterministic", True),
+    ("--separate-seeds", None, "separate_seeds", True),
     ("--env-options.noise", "0", "env_options.noise", 0),
 ]
 

@@ -124,6 +124,8 @@ def test_what_changes_shapes_is_not_batched():
     assert all(shape(other) != oracle for other in others)
     assert shape(config("ippo-local", **STANDARDISED)) != shape(config("ippo-dg", **STANDARDISED))
     assert shape(config("ippo-dg", "mine.py:Source")) != oracle, "a user's own source may learn"
+    separate = [config(method, separate_seeds=True) for method in ("ippo-local", "ippo-dg")]
+    assert shape(separate[0]) != shape(separate[1]), "batched runs are not identical to one alone"
 
 
 def _assert_same_replay(batched, alone, graph):

@@ -65,6 +65,9 @@ class TrainConfig:
     """The credit rule; its fields depend on the method."""
     graph_model: GraphModelConfig = field(default_factory=GraphModelConfig)
     """The graph's models, for graph = learned or attention."""
+    separate_seeds: bool = False
+    """Train every seed by itself, instead of all at once: its result is then the same, bit for bit,
+    with any number of seeds and devices (on a GPU with `deterministic`, and slowly)."""
     deterministic: bool = False
     """Bit-identical runs on a GPU too, at the price of slower reductions."""
     format: int = FORMAT_VERSION

@@ -6,7 +6,7 @@ computation with other values (`Varying`), so their seeds share one program. The
 that of its configuration alone, up to rounding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -40,6 +40,7 @@ from dgmarl.training import (
     Program,
     Trainer,
     TrainState,
+    compile_together,
     for_seeds,
     init_seeds,
     spread,
@@ -102,7 +103,7 @@ class ChosenSource:
 def shape(config: TrainConfig) -> str:
     """Equal for two configurations that can be batched into one program."""
     method, values = find_method(config.method), plain(config)
-    if method.rule not in RULES or method.whole_episodes:
+    if method.rule not in RULES or method.whole_episodes or config.separate_seeds:
         return repr(values)
     # Local and team credit are batched with graph credit whose options are the defaults.
     values["credit"] = {**plain(GraphCreditConfig()), **values["credit"]}
@@ -178,6 +179,10 @@ class BatchedRuns:
             return self._trainer(run[0]).advance(run[1], n_iterations)
 
         return for_seeds(of_run, self.n_seeds)((self.varying, carried), n_iterations)
+
+    def compile(self, carried: TrainState) -> Callable[[Any, int], Any]:
+        """`advance` as a compiled program."""
+        return compile_together(self.advance, carried)
 
     def part(self, advanced: Advanced, run: int) -> Advanced:
         """What belongs to one run, on one device: runs that wait for each other across devices for

@@ -112,7 +112,7 @@ def _step(language: str, text: str) -> Step | None:
     if file:
         return Step(file[2], text, bool(file[1]))
     if language == "pycon":
-        return Step("python", re.sub(r"^(>>>|\.\.\.) ?", "", text, flags=re.MULTILINE))
+        return Step("python", "\n".join(re.findall(r"^(?:>>>|\.\.\.) (.*)", text, re.MULTILINE)))
     if language == "python" and not left_out(text):
         return Step("python", text)
     if language == "":

@@ -22,6 +22,7 @@ class Inline:
 def show(replay: Replay, height: int = 720) -> Inline:
     """The player of a replay, as the last value of a notebook's cell.
 
+    >>> run = load("runs/mine")
     >>> show(run.replay(jax.random.key(0), n_episodes=1))
     """
     return Inline(replay_page(replay), height)

@@ -1,6 +1,7 @@
 """What the benchmarks share: programs in environments of their own, rows that are kept between
 calls, and facts about the machine. This process never imports JAX: a GPU belongs to one process."""
 
+import argparse
 import json
 import os
 import platform
@@ -173,8 +174,8 @@ class Rows:
 
     def __init__(self, path: Path):
         self.path, self.facts = path, facts()
-        kept = json.loads(path.read_text())["rows"] if path.exists() else []
-        self.found: dict[str, Found] = {row["key"]: row for row in kept}
+        self.stored = json.loads(path.read_text()) if path.exists() else {"rows": []}
+        self.found: dict[str, Found] = {row["key"]: row for row in self.stored["rows"]}
 
     def done(self, key: str) -> bool:
         """Whether the row was measured at this commit."""
@@ -184,6 +185,7 @@ class Rows:
     def add(self, key: str, row: Found) -> None:
         """Keep a row, and write the file."""
         self.found[key] = {"key": key, **row, "commit": self.facts["commit"]}
+        self.stored = self.facts
         self.write()
 
     def order(self, keys: list[str]) -> None:
@@ -194,7 +196,7 @@ class Rows:
     def write(self) -> None:
         """The file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**self.facts, "rows": list(self.found.values())}, indent=1)
+        text = json.dumps({**self.stored, "rows": list(self.found.values())}, indent=1)
         self.path.write_text(text + "\n")
 
 
@@ -228,6 +230,20 @@ def machine(found: Found) -> str:
         f"{found['python']}, {programs}. Median of the repeats (lowest to highest); compiling "
         "apart.\n"
     )
+
+
+def options_of(description: str | None) -> argparse.ArgumentParser:
+    """The options that both scripts have."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gpu", action="store_true", help="sizes for a GPU, nothing installed")
+    parser.add_argument("--fresh", action="store_true", help="measure all rows again")
+    parser.add_argument("--only", default="", help="rows whose name has this regular expression")
+    parser.add_argument("--draw", action="store_true", help="measure nothing: table and plot only")
+    parser.add_argument("--compile-workers", type=int, default=0, help="programs at a time")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    return parser
 
 
 def say(text: str) -> None:

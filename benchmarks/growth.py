@@ -10,7 +10,6 @@ devices. Credit alone has one window of 50 steps. The exponent is the slope of a
 logarithms of the upper half of each curve, beside what O(T N E) says (T steps, N agents, E
 edges)."""
 
-import argparse
 import json
 import os
 import re
@@ -19,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import PAGE, RESULTS, Rows, machine, ours, say, table
-from report import embed, figure_of
+from common import RESULTS, Rows, facts, machine, options_of, ours, say, table
+from report import figure_of, publish
 from timing import Found
 
 CAPTION = "Milliseconds over each size; expected slopes are dotted"
@@ -76,8 +75,8 @@ def sizes(gpu: bool) -> Iterator[Curve]:
         for t in (25, 50, 100, 200, 400)
     }
     yield Curve("horizon", "training, Star-Spread with 10 agents", 1, horizons)
-    counts = [n for n in (1, 2, 4, 8) if gpu or n <= len(os.sched_getaffinity(0))]
-    devices = {n: {**job, "seeds": 8, "devices": n} for n in counts}
+    most = len((facts()["gpu"] or "").splitlines()) if gpu else len(os.sched_getaffinity(0))
+    devices = {n: {**job, "seeds": 8, "devices": n} for n in (1, 2, 4, 8) if n <= most}
     yield Curve("devices", "training, foraging, 8 seeds", -1, devices)
 
 
@@ -195,23 +194,13 @@ def draw_curve(panel: Any, what: str, curve: list[Found]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--gpu", action="store_true", help="sizes for a GPU")
-    parser.add_argument("--fresh", action="store_true", help="measure all points again")
-    parser.add_argument("--only", default="", help="curves whose name has this regular expression")
-    parser.add_argument("--compile-workers", type=int, default=0, help="programs at a time")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = options_of(__doc__).parse_args()
     path = options.out / f"growth-{'gpu' if options.gpu else 'cpu'}.json"
     wanted = [c for c in curves(options.gpu) if re.search(options.only, f"{c.axis}: {c.what}")]
-    measure(wanted, Rows(path), options.fresh, options.compile_workers)
+    if not options.draw:
+        measure(wanted, Rows(path), options.fresh, options.compile_workers)
     write_markdown(path)
-    plot(path)
-    if options.out == RESULTS:
-        embed(path, PAGE, CAPTION)
-    say(f"{path.with_suffix('.md')} and {path.with_suffix('.svg')} are written")
+    publish(path, options.out == RESULTS, plot, CAPTION)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ CREDIT = {
 """Batch, steps, agents and other agents that one reaches, on a CPU and on a GPU."""
 CHECKED = re.compile(
     r"foraging.* dgmarl, 1,024|spread.* dgmarl, 1,024|battle.* dgmarl, 64"
-    r"|(ippo-local|ippo-dg learned), 1 seed|25 agents, 150 steps, graph_gae"
+    r"|(ippo-local|ippo-dg learned), 1 seed|25 agents, 150 steps: graph_gae"
 )
 
 

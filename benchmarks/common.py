@@ -38,13 +38,11 @@ class Program(NamedTuple):
         """What it finds, job by job. A job that ends the process or takes too long has an error;
         the others are done by another process."""
         while jobs:
-            found: Found = {}
-            for line in self._lines(jobs, compile_workers):
-                found = line
+            for found in self._lines(jobs, compile_workers):
                 yield found
                 jobs = jobs[1:]
             if jobs:
-                yield {"job": jobs[0], "error": f"ended without a result: {self.last_words()}"}
+                yield {"job": jobs[0], "error": f"no result: {self.last_words()}"}
                 jobs = jobs[1:]
 
     def _lines(self, jobs: list[Found], compile_workers: int) -> Iterator[Found]:
@@ -63,7 +61,7 @@ class Program(NamedTuple):
                 command, env=env, stdout=subprocess.PIPE, stderr=log, text=True, cwd=VENVS
             )
             assert process.stdout is not None
-            limit = Limit(process, JOB_LIMIT_S)
+            limit = Limit(process, JOB_LIMIT_S, self.log)
             for line in process.stdout:
                 if line.startswith('{"job": '):
                     limit.extend()
@@ -82,20 +80,27 @@ class Program(NamedTuple):
 
 
 class Limit:
-    """Ends a process that gives nothing for so many seconds."""
+    """Ends a process that gives nothing for so many seconds, and says so in its log."""
 
-    def __init__(self, process: "subprocess.Popen[str]", seconds: float):
-        self.process, self.seconds = process, seconds
-        self.timer: threading.Timer
-        self.extend(first=True)
+    def __init__(self, process: "subprocess.Popen[str]", seconds: float, log: Path):
+        self.process, self.seconds, self.log = process, seconds, log
+        self.timer = self._started()
 
-    def extend(self, first: bool = False) -> None:
+    def _started(self) -> threading.Timer:
+        timer = threading.Timer(self.seconds, self._end)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _end(self) -> None:
+        self.process.kill()
+        with self.log.open("a") as log:
+            log.write(f"\nnothing for {self.seconds:g} s\n")
+
+    def extend(self) -> None:
         """From now on again."""
-        if not first:
-            self.timer.cancel()
-        self.timer = threading.Timer(self.seconds, self.process.kill)
-        self.timer.daemon = True
-        self.timer.start()
+        self.timer.cancel()
+        self.timer = self._started()
 
     def stop(self) -> None:
         """When the process has ended."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import RESULTS, Rows, facts, machine, options_of, ours, say, table
+from common import RESULTS, Rows, facts, machine, options_of, ours, say, short, table
 from report import figure_of, publish
 from timing import Found
 
@@ -129,7 +129,7 @@ def measure(wanted: list[Curve], rows: Rows, fresh: bool, compile_workers: int) 
         curve, size, _ = points[key]
         facts = {"axis": curve.axis, "what": curve.what, "expected": curve.expected}
         rows.add(key, {**facts, "size": size, **found})
-        say(f"{key}: {found.get('error') or f'{1e3 * seconds(found):.3g} ms'}")
+        say(f"{key}: {found.get('error') or f'{short(1e3 * seconds(found))} ms'}")
 
 
 def by_curve(rows: list[Found]) -> dict[tuple[str, str], list[Found]]:
@@ -153,8 +153,8 @@ def write_markdown(path: Path) -> None:
         verdict = "as expected" if abs(slope - expected) <= TOLERANCE else "differs"
         verdict = "cheaper" if slope < expected - TOLERANCE else verdict
         last = ran[-1]
-        cells = [f"{ran[0]['size']:,} to {last['size']:,}", f"{1e3 * seconds(ran[0]):.3g}"]
-        cells += [f"{1e3 * seconds(last):.3g}", f"{last['memory_mib']:,.0f}", f"{slope:.2f}"]
+        cells = [f"{ran[0]['size']:,} to {last['size']:,}", short(1e3 * seconds(ran[0]))]
+        cells += [short(1e3 * seconds(last)), f"{last['memory_mib']:,.0f}", f"{slope:.2f}"]
         lines.append([axis, what, *cells, f"{expected:g}, {verdict}", "; ".join(failed)])
     header = ["axis", "what", "sizes", "ms, smallest", "ms, largest", "MiB, largest"]
     header += ["exponent", "O(T N E)", "did not run"]
@@ -171,6 +171,9 @@ def plot(path: Path) -> None:
             for (_, what), curve in ((key, c) for key, c in groups.items() if key[0] == axis):
                 draw_curve(panel, what, curve)
             panel.set(xscale="log", yscale="log", xlabel=axis, ylabel="ms")
+            for ticks in (panel.xaxis, panel.yaxis):
+                ticks.set_major_formatter(lambda value, _: short(value))
+                ticks.set_minor_formatter("")
             panel.legend()
             panel.spines[["top", "right"]].set_visible(False)
         for panel in panels.flat[len(axes) :]:

@@ -141,7 +141,7 @@ def publish(path: Path, on_page: bool, draw: Callable[[Path], None], caption: st
 def embed(path: Path, page: Path, caption: str) -> None:
     """Put a file's tables and plot into the page, between the comments that name it."""
     name = path.stem
-    text = path.with_suffix(".md").read_text().partition("\n")[2].replace("\n## ", "\n### ")
+    text = path.with_suffix(".md").read_text().partition("\n")[2].replace("\n## ", "\n#### ")
     figure = page.parent / "figures" / f"{name}.svg"
     figure.write_text(path.with_suffix(".svg").read_text())
     text = f"{text.strip()}\n\n![{caption}](figures/{figure.name})\n"

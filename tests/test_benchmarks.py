@@ -74,7 +74,7 @@ def test_a_program_that_dies_costs_only_its_row(scripts, tmp_path, monkeypatch):
     program = common.Program(sys.executable, script)
     found = list(program([{"n": n} for n in (1, 2, 3)]))
     assert [line.get("value") for line in found] == [1, None, 1]
-    assert found[1]["error"] == "ended without a result: killed"
+    assert found[1]["error"] == "no result: killed"
 
 
 @pytest.mark.parametrize("name", ["bench-cpu", "bench-gpu", "growth-cpu", "growth-gpu"])

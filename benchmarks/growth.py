@@ -55,9 +55,8 @@ def agents(gpu: bool) -> Iterator[Curve]:
         extra = {"overrides": {"n_envs": 10, **sparse}} if graph == "learned" else {}
         points = {n: {**job, "env": f"star-spread/{n}", **extra} for n in counts}
         yield Curve("agents", f"training, graph {graph}", 2, points)
-    counts = (100, 300, 1000, 3000, 10_000) if gpu else (100, 200, 500, 1000, 2000)
     for degree in (2, 8):
-        points = {n: credit(n, degree) for n in counts}
+        points = {n: credit(n, degree) for n in (100, 300, 1000, 3000, 10_000)}
         yield Curve("agents", f"credit alone, {degree} others reached", 2, points)
 
 

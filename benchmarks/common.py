@@ -123,7 +123,7 @@ def peer(name: str) -> Program:
     if not stamp.exists() or json.loads(stamp.read_text()) != wanted:
         say(f"installing {', '.join(wanted)}")
         venv.create(folder, clear=True, with_pip=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", *wanted]
+        command = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", *wanted]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             errors = re.findall(r"ERROR: (.*)", done.stderr)

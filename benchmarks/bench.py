@@ -87,7 +87,7 @@ def environments(gpu: bool) -> Iterator[Row]:
     section, sizes = "environments", {"size": 10, "players": 3, "foods": 3}
     tasks = ("foraging, 10x10-3p-3f", "spread, 3 agents", "battle, 3s5z against 3s6z")
     another = "another game: landmarks on a circle, no collisions, noise on rewards"
-    simpler = "another game than SMAClite: units see and shoot alike, but there is no avoidance"
+    simpler = "SMAX is another game: units are pushed apart, SMAClite's avoid one another (ORCA)"
     for n in BATCHES[gpu]:
         size, play = plural(n, "environment"), {"kind": "play", "batch": n}
         yield Row(section, tasks[0], "dgmarl", size, {**play, "env": FORAGING})

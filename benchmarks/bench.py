@@ -19,13 +19,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import HERE, PAGE, RESULTS, Program, Rows, ours, peer, plural, say
-from report import compare, embed, plot, show_check, write_markdown
+from common import HERE, RESULTS, Program, Rows, options_of, ours, peer, plural, say
+from report import compare, plot, publish, show_check, write_markdown
 from timing import Found
 
 CAPTION = "Median and spread of each row; dgmarl is blue"
 FORAGING, SPREAD, BATTLE = "lbf/10x10-3p-3f", "MPE_simple_spread_v3", "3s5z_vs_3s6z"
-BATCHES = {False: (1, 64, 1024), True: (1024, 16_384, 131_072)}
+BATCHES = {False: (1, 64, 1024), True: (16_384, 131_072, 1_048_576)}
+BATTLES = {False: (1, 64, 1024), True: (16_384,)}
+"""Environments side by side, on a CPU and on a GPU."""
 SETTINGS = {
     "n_envs": 256,
     "length": 26,
@@ -53,11 +55,14 @@ RULES = (
     ("qmix", "self"),
 )
 GPU_RULES = (("ippo-local", "self"), ("ippo-dg", "oracle"), ("ippo-dg", "learned"))
-CREDIT = ((10, 50, 3, 2), (10, 50, 25, 2), (10, 150, 25, 2), (1, 50, 1000, 8))
-"""Batch, steps, agents, other agents that one reaches."""
+CREDIT = {
+    False: ((10, 50, 3, 2), (10, 50, 25, 2), (10, 150, 25, 2), (1, 50, 1000, 8)),
+    True: ((10, 150, 25, 2), (1, 50, 1000, 8), (1, 50, 10_000, 8)),
+}
+"""Batch, steps, agents and other agents that one reaches, on a CPU and on a GPU."""
 CHECKED = re.compile(
     r"foraging.* dgmarl, 1,024|spread.* dgmarl, 1,024|battle.* dgmarl, 64"
-    r"|(ippo-local|ippo-dg learned), 1 seed|25 agents, 150 steps, graph_gae"
+    r"|(ippo-local|ippo-dg learned), 1 seed|25 agents, 150 steps: graph_gae"
 )
 
 
@@ -82,20 +87,21 @@ def environments(gpu: bool) -> Iterator[Row]:
     section, sizes = "environments", {"size": 10, "players": 3, "foods": 3}
     tasks = ("foraging, 10x10-3p-3f", "spread, 3 agents", "battle, 3s5z against 3s6z")
     another = "another game: landmarks on a circle, no collisions, noise on rewards"
-    simpler = "another game than SMAClite: units see and shoot alike, but there is no avoidance"
+    simpler = "SMAX is another game: units are pushed apart, SMAClite's avoid one another (ORCA)"
     for n in BATCHES[gpu]:
-        size = plural(n, "environment")
-        battles = min(n, 16_384)
-        play = {"kind": "play", "batch": n}
+        size, play = plural(n, "environment"), {"kind": "play", "batch": n}
         yield Row(section, tasks[0], "dgmarl", size, {**play, "env": FORAGING})
         yield Row(section, tasks[0], "jumanji", size, {**play, **sizes})
         yield Row(section, tasks[1], "dgmarl", size, {**play, "env": "star-spread/3"}, another)
         yield Row(section, tasks[1], "jaxmarl", size, {**play, "env": SPREAD})
-        if battles == n:
-            own = {**play, "env": f"smaclite/{BATTLE}"}
-            yield Row(section, tasks[2], "dgmarl", size, own)
-            yield Row(section, tasks[2], "jaxmarl", size, {**play, "env": BATTLE}, simpler)
-    if not gpu:
+    for n in BATTLES[gpu]:
+        size, play = plural(n, "environment"), {"kind": "play", "batch": n}
+        yield Row(section, tasks[2], "dgmarl", size, {**play, "env": f"smaclite/{BATTLE}"})
+        yield Row(section, tasks[2], "jaxmarl", size, {**play, "env": BATTLE}, simpler)
+    if gpu:
+        job = {"kind": "play", "batch": 16_384, "env": "smaclite/MMM2"}
+        yield Row(section, "battle, MMM2", "dgmarl", plural(16_384, "environment"), job)
+    else:
         one = plural(1, "environment")
         env = {"kind": "play", "env": "Foraging-10x10-3p-3f-v3"}
         yield Row(section, tasks[0], "lbforaging", one, env)
@@ -126,14 +132,14 @@ def training(gpu: bool, checkout: str) -> Iterator[Row]:
 
 def credit(gpu: bool) -> Iterator[Row]:
     """Graph advantages alone, and what credit rules cost a training iteration."""
-    for batch, n_steps, n_agents, degree in CREDIT:
+    for batch, n_steps, n_agents, degree in CREDIT[gpu]:
         sizes = {"batch": batch, "n_steps": n_steps, "n_agents": n_agents, "degree": degree}
         task = f"advantages, {n_agents:,} agents, {n_steps} steps"
         loops = () if n_agents > 100 else ("compiled loop", "numpy loop")[: 1 if gpu else 2]
         for how in ("graph_gae", *loops):
             job = {"kind": "credit", **sizes, "how": how}
             yield Row("credit", task, how, f"batch {batch}", job)
-    for seeds in (1, 10, 64) if gpu else (1,):
+    for seeds in (1, 64) if gpu else (1,):
         size = plural(seeds, "seed")
         for method, graph in GPU_RULES if gpu else RULES:
             job = {"kind": "train", "env": FORAGING, "method": method, "graph": graph}
@@ -182,16 +188,9 @@ def measure(wanted: list[Row], rows: Rows, options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--gpu", action="store_true", help="sizes for a GPU, nothing installed")
+    parser = options_of(__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the stored rows")
-    parser.add_argument("--fresh", action="store_true", help="measure all rows again")
-    parser.add_argument("--only", default="", help="rows whose name has this regular expression")
     parser.add_argument("--jaxmarl-checkout", default="", help="a clone of JaxMARL's repository")
-    parser.add_argument("--compile-workers", type=int, default=0, help="programs at a time")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     every = [
         *environments(options.gpu),
@@ -203,13 +202,11 @@ def main() -> int:
     if options.check:
         return check([row for row in wanted if CHECKED.search(row.key)], path, options)
     rows = Rows(path)
-    measure(wanted, rows, options)
+    if not options.draw:
+        measure(wanted, rows, options)
     rows.order([row.key for row in every])
     write_markdown(path)
-    plot(path)
-    if options.out == RESULTS:
-        embed(path, PAGE, CAPTION)
-    say(f"{path.with_suffix('.md')} and {path.with_suffix('.svg')} are written")
+    publish(path, options.out == RESULTS, plot, CAPTION)
     return 0
 
 

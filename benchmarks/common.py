@@ -1,6 +1,7 @@
 """What the benchmarks share: programs in environments of their own, rows that are kept between
 calls, and facts about the machine. This process never imports JAX: a GPU belongs to one process."""
 
+import argparse
 import json
 import os
 import platform
@@ -37,13 +38,11 @@ class Program(NamedTuple):
         """What it finds, job by job. A job that ends the process or takes too long has an error;
         the others are done by another process."""
         while jobs:
-            found: Found = {}
-            for line in self._lines(jobs, compile_workers):
-                found = line
+            for found in self._lines(jobs, compile_workers):
                 yield found
                 jobs = jobs[1:]
             if jobs:
-                yield {"job": jobs[0], "error": f"ended without a result: {self.last_words()}"}
+                yield {"job": jobs[0], "error": f"no result: {self.last_words()}"}
                 jobs = jobs[1:]
 
     def _lines(self, jobs: list[Found], compile_workers: int) -> Iterator[Found]:
@@ -62,7 +61,7 @@ class Program(NamedTuple):
                 command, env=env, stdout=subprocess.PIPE, stderr=log, text=True, cwd=VENVS
             )
             assert process.stdout is not None
-            limit = Limit(process, JOB_LIMIT_S)
+            limit = Limit(process, JOB_LIMIT_S, self.log)
             for line in process.stdout:
                 if line.startswith('{"job": '):
                     limit.extend()
@@ -81,20 +80,27 @@ class Program(NamedTuple):
 
 
 class Limit:
-    """Ends a process that gives nothing for so many seconds."""
+    """Ends a process that gives nothing for so many seconds, and says so in its log."""
 
-    def __init__(self, process: "subprocess.Popen[str]", seconds: float):
-        self.process, self.seconds = process, seconds
-        self.timer: threading.Timer
-        self.extend(first=True)
+    def __init__(self, process: "subprocess.Popen[str]", seconds: float, log: Path):
+        self.process, self.seconds, self.log = process, seconds, log
+        self.timer = self._started()
 
-    def extend(self, first: bool = False) -> None:
+    def _started(self) -> threading.Timer:
+        timer = threading.Timer(self.seconds, self._end)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _end(self) -> None:
+        self.process.kill()
+        with self.log.open("a") as log:
+            log.write(f"\nnothing for {self.seconds:g} s\n")
+
+    def extend(self) -> None:
         """From now on again."""
-        if not first:
-            self.timer.cancel()
-        self.timer = threading.Timer(self.seconds, self.process.kill)
-        self.timer.daemon = True
-        self.timer.start()
+        self.timer.cancel()
+        self.timer = self._started()
 
     def stop(self) -> None:
         """When the process has ended."""
@@ -117,7 +123,7 @@ def peer(name: str) -> Program:
     if not stamp.exists() or json.loads(stamp.read_text()) != wanted:
         say(f"installing {', '.join(wanted)}")
         venv.create(folder, clear=True, with_pip=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", *wanted]
+        command = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", *wanted]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             errors = re.findall(r"ERROR: (.*)", done.stderr)
@@ -173,8 +179,8 @@ class Rows:
 
     def __init__(self, path: Path):
         self.path, self.facts = path, facts()
-        kept = json.loads(path.read_text())["rows"] if path.exists() else []
-        self.found: dict[str, Found] = {row["key"]: row for row in kept}
+        self.stored = json.loads(path.read_text()) if path.exists() else {"rows": []}
+        self.found: dict[str, Found] = {row["key"]: row for row in self.stored["rows"]}
 
     def done(self, key: str) -> bool:
         """Whether the row was measured at this commit."""
@@ -184,6 +190,7 @@ class Rows:
     def add(self, key: str, row: Found) -> None:
         """Keep a row, and write the file."""
         self.found[key] = {"key": key, **row, "commit": self.facts["commit"]}
+        self.stored = self.facts
         self.write()
 
     def order(self, keys: list[str]) -> None:
@@ -194,7 +201,7 @@ class Rows:
     def write(self) -> None:
         """The file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**self.facts, "rows": list(self.found.values())}, indent=1)
+        text = json.dumps({**self.stored, "rows": list(self.found.values())}, indent=1)
         self.path.write_text(text + "\n")
 
 
@@ -228,6 +235,20 @@ def machine(found: Found) -> str:
         f"{found['python']}, {programs}. Median of the repeats (lowest to highest); compiling "
         "apart.\n"
     )
+
+
+def options_of(description: str | None) -> argparse.ArgumentParser:
+    """The options that both scripts have."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gpu", action="store_true", help="sizes for a GPU, nothing installed")
+    parser.add_argument("--fresh", action="store_true", help="measure all rows again")
+    parser.add_argument("--only", default="", help="rows whose name has this regular expression")
+    parser.add_argument("--draw", action="store_true", help="measure nothing: table and plot only")
+    parser.add_argument("--compile-workers", type=int, default=0, help="programs at a time")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    return parser
 
 
 def say(text: str) -> None:

@@ -10,7 +10,6 @@ devices. Credit alone has one window of 50 steps. The exponent is the slope of a
 logarithms of the upper half of each curve, beside what O(T N E) says (T steps, N agents, E
 edges)."""
 
-import argparse
 import json
 import os
 import re
@@ -19,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import PAGE, RESULTS, Rows, machine, ours, say, table
-from report import embed, figure_of
+from common import RESULTS, Rows, facts, machine, options_of, ours, say, short, table
+from report import figure_of, publish
 from timing import Found
 
 CAPTION = "Milliseconds over each size; expected slopes are dotted"
@@ -56,9 +55,8 @@ def agents(gpu: bool) -> Iterator[Curve]:
         extra = {"overrides": {"n_envs": 10, **sparse}} if graph == "learned" else {}
         points = {n: {**job, "env": f"star-spread/{n}", **extra} for n in counts}
         yield Curve("agents", f"training, graph {graph}", 2, points)
-    counts = (100, 300, 1000, 3000, 10_000) if gpu else (100, 200, 500, 1000, 2000)
     for degree in (2, 8):
-        points = {n: credit(n, degree) for n in counts}
+        points = {n: credit(n, degree) for n in (100, 300, 1000, 3000, 10_000)}
         yield Curve("agents", f"credit alone, {degree} others reached", 2, points)
 
 
@@ -76,8 +74,8 @@ def sizes(gpu: bool) -> Iterator[Curve]:
         for t in (25, 50, 100, 200, 400)
     }
     yield Curve("horizon", "training, Star-Spread with 10 agents", 1, horizons)
-    counts = [n for n in (1, 2, 4, 8) if gpu or n <= len(os.sched_getaffinity(0))]
-    devices = {n: {**job, "seeds": 8, "devices": n} for n in counts}
+    most = len((facts()["gpu"] or "").splitlines()) if gpu else len(os.sched_getaffinity(0))
+    devices = {n: {**job, "seeds": 8, "devices": n} for n in (1, 2, 4, 8) if n <= most}
     yield Curve("devices", "training, foraging, 8 seeds", -1, devices)
 
 
@@ -130,7 +128,7 @@ def measure(wanted: list[Curve], rows: Rows, fresh: bool, compile_workers: int) 
         curve, size, _ = points[key]
         facts = {"axis": curve.axis, "what": curve.what, "expected": curve.expected}
         rows.add(key, {**facts, "size": size, **found})
-        say(f"{key}: {found.get('error') or f'{1e3 * seconds(found):.3g} ms'}")
+        say(f"{key}: {found.get('error') or f'{short(1e3 * seconds(found))} ms'}")
 
 
 def by_curve(rows: list[Found]) -> dict[tuple[str, str], list[Found]]:
@@ -154,8 +152,8 @@ def write_markdown(path: Path) -> None:
         verdict = "as expected" if abs(slope - expected) <= TOLERANCE else "differs"
         verdict = "cheaper" if slope < expected - TOLERANCE else verdict
         last = ran[-1]
-        cells = [f"{ran[0]['size']:,} to {last['size']:,}", f"{1e3 * seconds(ran[0]):.3g}"]
-        cells += [f"{1e3 * seconds(last):.3g}", f"{last['memory_mib']:,.0f}", f"{slope:.2f}"]
+        cells = [f"{ran[0]['size']:,} to {last['size']:,}", short(1e3 * seconds(ran[0]))]
+        cells += [short(1e3 * seconds(last)), f"{last['memory_mib']:,.0f}", f"{slope:.2f}"]
         lines.append([axis, what, *cells, f"{expected:g}, {verdict}", "; ".join(failed)])
     header = ["axis", "what", "sizes", "ms, smallest", "ms, largest", "MiB, largest"]
     header += ["exponent", "O(T N E)", "did not run"]
@@ -172,6 +170,9 @@ def plot(path: Path) -> None:
             for (_, what), curve in ((key, c) for key, c in groups.items() if key[0] == axis):
                 draw_curve(panel, what, curve)
             panel.set(xscale="log", yscale="log", xlabel=axis, ylabel="ms")
+            for ticks in (panel.xaxis, panel.yaxis):
+                ticks.set_major_formatter(lambda value, _: short(value))
+                ticks.set_minor_formatter("")
             panel.legend()
             panel.spines[["top", "right"]].set_visible(False)
         for panel in panels.flat[len(axes) :]:
@@ -195,23 +196,13 @@ def draw_curve(panel: Any, what: str, curve: list[Found]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--gpu", action="store_true", help="sizes for a GPU")
-    parser.add_argument("--fresh", action="store_true", help="measure all points again")
-    parser.add_argument("--only", default="", help="curves whose name has this regular expression")
-    parser.add_argument("--compile-workers", type=int, default=0, help="programs at a time")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = options_of(__doc__).parse_args()
     path = options.out / f"growth-{'gpu' if options.gpu else 'cpu'}.json"
     wanted = [c for c in curves(options.gpu) if re.search(options.only, f"{c.axis}: {c.what}")]
-    measure(wanted, Rows(path), options.fresh, options.compile_workers)
+    if not options.draw:
+        measure(wanted, Rows(path), options.fresh, options.compile_workers)
     write_markdown(path)
-    plot(path)
-    if options.out == RESULTS:
-        embed(path, PAGE, CAPTION)
-    say(f"{path.with_suffix('.md')} and {path.with_suffix('.svg')} are written")
+    publish(path, options.out == RESULTS, plot, CAPTION)
 
 
 if __name__ == "__main__":

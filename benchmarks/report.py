@@ -4,12 +4,13 @@
 import json
 import logging
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import machine, short, table
+from common import PAGE, machine, say, short, table
 from timing import Found
 
 SLOWER = 1.3
@@ -127,10 +128,20 @@ def relative_cost(row: Found, rows: list[Found]) -> str:
     return f"{same[row['size']] / row['value']:.2f} ×" if row["size"] in same else ""
 
 
+def publish(path: Path, on_page: bool, draw: Callable[[Path], None], caption: str) -> None:
+    """The plot of a file and, if wanted, both in the documentation."""
+    if find_spec("matplotlib") is None:
+        return say(f"{path.with_suffix('.md')} is written; no plot, as matplotlib is not installed")
+    draw(path)
+    if on_page:
+        embed(path, PAGE, caption)
+    say(f"{path.with_suffix('.md')} and {path.with_suffix('.svg')} are written")
+
+
 def embed(path: Path, page: Path, caption: str) -> None:
     """Put a file's tables and plot into the page, between the comments that name it."""
     name = path.stem
-    text = path.with_suffix(".md").read_text().partition("\n")[2].replace("\n## ", "\n### ")
+    text = path.with_suffix(".md").read_text().partition("\n")[2].replace("\n## ", "\n#### ")
     figure = page.parent / "figures" / f"{name}.svg"
     figure.write_text(path.with_suffix(".svg").read_text())
     text = f"{text.strip()}\n\n![{caption}](figures/{figure.name})\n"

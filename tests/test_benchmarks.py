@@ -2,6 +2,7 @@
 of growth, and which rows are measured again."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -73,7 +74,27 @@ def test_a_program_that_dies_costs_only_its_row(scripts, tmp_path, monkeypatch):
     program = common.Program(sys.executable, script)
     found = list(program([{"n": n} for n in (1, 2, 3)]))
     assert [line.get("value") for line in found] == [1, None, 1]
-    assert found[1]["error"] == "ended without a result: killed"
+    assert found[1]["error"] == "no result: killed"
+
+
+@pytest.mark.parametrize("name", ["bench-cpu", "bench-gpu", "growth-cpu", "growth-gpu"])
+def test_the_page_has_the_stored_tables(scripts, name, tmp_path):
+    import bench
+    import growth
+    import report
+
+    stored = BENCHMARKS.parent / "results" / "benchmarks" / f"{name}.json"
+    if not stored.exists():
+        pytest.skip("not measured yet")
+    docs = tmp_path / "docs"
+    (docs / "figures").mkdir(parents=True)
+    page = Path(shutil.copy(BENCHMARKS.parent / "docs" / "performance.md", docs))
+    for file in stored.parent.glob(f"{name}.*"):
+        shutil.copy(file, tmp_path)
+    script = bench if name.startswith("bench") else growth
+    script.write_markdown(tmp_path / stored.name)
+    report.embed(tmp_path / stored.name, page, script.CAPTION)
+    assert page.read_text() == (BENCHMARKS.parent / "docs" / "performance.md").read_text()
 
 
 def test_rows_of_the_same_commit_are_kept(scripts, tmp_path, monkeypatch):

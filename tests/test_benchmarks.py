@@ -111,3 +111,13 @@ def test_rows_of_the_same_commit_are_kept(scripts, tmp_path, monkeypatch):
     monkeypatch.setattr(common, "commit", lambda: "def")
     assert not common.Rows(path).done("fast")
     assert [row["key"] for row in json.loads(path.read_text())["rows"]] == ["fast", "broken"]
+
+
+def test_a_belt_moves_others_through_their_states_alone(scripts):
+    from state_influence import Belt, measured, play
+
+    belt = Belt()
+    one, three = measured(belt, play(belt, 8, belt.spec.horizon))
+    assert one["unexplained"] == 0
+    assert three["unexplained"] == pytest.approx(2 / 3, abs=0.1)  # agents 2 and 3 of 1, 2 and 3
+    assert three["reached"] > 2 * one["reached"]

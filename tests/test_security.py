@@ -246,7 +246,7 @@ def test_a_module_is_found_and_judged_without_importing_its_packages(home, marke
     for place in (package.parent / "__init__.py", package / "__init__.py", package / "leaf.py"):
         place.write_text(EVIL.format(marker=str(marker)))
     name = "outer.inner.leaf:Evil"
-    assert [path.name for path in trust.code_files(name).files] == [
+    assert [path.name for path in trust.code_files(name)] == [
         "__init__.py",
         "__init__.py",
         "leaf.py",
@@ -256,7 +256,7 @@ def test_a_module_is_found_and_judged_without_importing_its_packages(home, marke
     (package.parent / "__init__.py").write_text("# changed\n")
     assert not trust.is_trusted(name)
     assert not marker.exists()
-    assert trust.code_files("outer.inner.nothing:Evil").files == ()
+    assert trust.code_files("outer.inner.nothing:Evil") == ()
     assert not trust.is_trusted("sys:exit")
 
 
@@ -386,12 +386,12 @@ def test_fixed_graphs_are_never_unpickled(capsys, home, marker, name):
 
 
 def test_returns_are_never_unpickled(home, marker):
-    from dgmarl.runs.folder import RunFolder
+    from dgmarl.runs.reading import read_returns
 
     folder = write_folder(home / "sent", "env: star-spread/2\n")
     pickled(folder / "returns.npz", marker)
     with pytest.raises(dgmarl.UsageError, match=r"returns\.npz is damaged"):
-        RunFolder(folder).read_returns()
+        read_returns(folder)
     assert not marker.exists()
 
 

@@ -35,6 +35,11 @@ def raised_by_callback(error: BaseException) -> str:
     return f"raised {' '.join(reason.split())[:200]} ({place})"
 
 
+def one_line(error: BaseException) -> str:
+    """The kind of an error and what it says, for a sentence that goes on."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".: ")
+
+
 @contextmanager
 def quiet_callbacks() -> Iterator[None]:
     """Keep JAX from logging tracebacks of what it called back: `raised_by_callback` tells them."""

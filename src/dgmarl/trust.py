@@ -14,7 +14,6 @@ import sys
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import NamedTuple
 
 from dgmarl.errors import RunError, UsageError, did_you_mean
 from dgmarl.files import write_atomic
@@ -41,15 +40,6 @@ HOST_ADAPTERS = ("pettingzoo", "gymnasium")
 """What stands before the colon of an environment whose module is imported."""
 GYMNASIUM_MODULES = {"Foraging": "lbforaging", "rware": "rware"}
 """Beginnings of Gymnasium ids, and the module that registers them."""
-
-
-class CodeFiles(NamedTuple):
-    """The files that loading `module:name` or `file.py:name` executes first."""
-
-    files: tuple[Path, ...]
-    """The module's file and the `__init__.py` of its parent packages; empty if there is none."""
-    place: str
-    """The file, or the module where no file was found."""
 
 
 def is_code(name: str) -> bool:
@@ -97,7 +87,7 @@ def remember(**names: str) -> None:
     hashes = {
         str(path): digest
         for name in code_names(**names)
-        for path in code_files(name).files
+        for path in code_files(name)
         if (digest := _digest(path)) is not None
     }
     path = store_path()
@@ -113,7 +103,7 @@ def remember(**names: str) -> None:
 
 def is_trusted(name: str) -> bool:
     """Whether the files that a name executes are remembered and unchanged."""
-    files, known = code_files(name).files, _stored()
+    files, known = code_files(name), _stored()
     return bool(files) and all(known.get(str(path), "") == _digest(path) for path in files)
 
 
@@ -125,17 +115,23 @@ def require_trust(origin: Path | str, *, trust: bool = False, **names: str) -> N
             raise UsageError(_refusal(name, origin))
 
 
-def code_files(name: str) -> CodeFiles:
-    """What loading a name would execute, found without importing anything."""
-    adapter, _, rest = name.partition(":")
-    place = name.rpartition(":")[0]
-    if adapter in HOST_ADAPTERS:
-        place = host_module(adapter, rest) or adapter
+def code_files(name: str) -> tuple[Path, ...]:
+    """The files that loading `module:name` or `file.py:name` executes first, found without
+    importing anything: the `__init__.py` of parent packages and the module's file; empty if there
+    is none."""
+    place = _place(name)
     if place.endswith(".py"):
         path = Path(place).resolve()
-        return CodeFiles((path,) if path.is_file() else (), str(path))
-    files = _module_files(place)
-    return CodeFiles(files, str(files[-1]) if files else place)
+        return (path,) if path.is_file() else ()
+    return _module_files(place)
+
+
+def _place(name: str) -> str:
+    """The module or file that loading a name imports."""
+    adapter, _, rest = name.partition(":")
+    if adapter in HOST_ADAPTERS:
+        return host_module(adapter, rest) or adapter
+    return name.rpartition(":")[0]
 
 
 def module_file(module: str) -> Path | None:
@@ -147,10 +143,7 @@ def module_file(module: str) -> Path | None:
 
 def store_path() -> Path | None:
     """Where trusted files are remembered; None where the user has no home."""
-    if os.name == "nt":
-        base = os.environ.get("APPDATA", "")
-    else:
-        base = os.environ.get("XDG_CONFIG_HOME", "")
+    base = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):
         try:
             base = str(Path.home() / ".config")
@@ -199,14 +192,15 @@ def _digest(path: Path) -> str | None:
 
 
 def _refusal(name: str, origin: Path | str) -> str:
-    found = code_files(name)
-    if not found.files:
+    files = code_files(name)
+    if not files:
         reason = "which is no file that was trained or checked here"
-    elif str(found.files[-1]) in _stored():
+    elif str(files[-1]) in _stored():
         reason = "which has changed since it was trained or checked here"
     else:
         reason = "which was never trained or checked here"
+    place = files[-1] if files else _place(name)
     return (
-        f"{origin} names {name!r}: that would execute {found.place}, {reason}; read the code, then "
+        f"{origin} names {name!r}: that would execute {place}, {reason}; read the code, then "
         "allow it with --trust (in Python: trust=True)."
     )

@@ -296,12 +296,12 @@ def test_an_absent_package_names_the_extra(monkeypatch, package):
 
 
 def test_trust_judges_the_module_that_is_imported():
-    assert str(code_files(LANE).files[-1]) == zoo.__file__
-    assert code_files("pettingzoo:no-such-module").files == ()
+    assert str(code_files(LANE)[-1]) == zoo.__file__
+    assert code_files("pettingzoo:no-such-module") == ()
     assert is_code("pettingzoo:no-such-module")
-    assert code_files("gymnasium:tests.adapters.zoo:A-v0").files[-1].name == "zoo.py"
-    assert code_files("gymnasium:Foraging-8x8-2p-1f-v3").files[-1].parent.name == "lbforaging"
-    assert code_files("gymnasium:CartPole-v1").files[-1].parent.name == "gymnasium"
+    assert code_files("gymnasium:tests.adapters.zoo:A-v0")[-1].name == "zoo.py"
+    assert code_files("gymnasium:Foraging-8x8-2p-1f-v3")[-1].parent.name == "lbforaging"
+    assert code_files("gymnasium:CartPole-v1")[-1].parent.name == "gymnasium"
 
 
 def test_the_checker_accepts_it_and_says_what_it_lacks():

@@ -20,6 +20,7 @@ from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, read_yaml
 from dgmarl.runs.folder import RunFolder
+from dgmarl.runs.reading import read_metrics
 from tests.tiny import GIFT, WINDOWS
 
 RUN = ["--graph", "random:0.5", "--seeds", "2", "--steps", "8e2", "--quiet"]
@@ -48,7 +49,7 @@ def trained(tmp_path_factory) -> Path:
 def numbers(path: Path) -> list[dict]:
     return [
         {name: value for name, value in row.items() if name != "wall_s"}
-        for row in RunFolder(path).read_metrics()
+        for row in read_metrics(path)
     ]
 
 

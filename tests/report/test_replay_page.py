@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dgmarl import credited_rewards, make_env
-from dgmarl.report.html import page
+from dgmarl.report.html import render
 from dgmarl.report.replay_page import replay_page
 from dgmarl.rollout import act_randomly, record_episodes
 from dgmarl.runs.replays import make_replay
@@ -207,14 +207,16 @@ def test_arrows_can_be_hidden(browser, replay):
     assert not browser.evaluate(visible)
 
 
-def test_data_is_never_executed(browser, tmp_path):
+def test_data_is_never_executed(browser, tmp_path, monkeypatch):
     hostile = "</script><script>window.owned = 1</script><img src=x onerror='window.owned = 1'>"
     script = (
         "const { name } = JSON.parse(document.getElementById('data').textContent);"
         "document.body.insertAdjacentHTML('beforeend', name)"
     )
     path = tmp_path / "hostile.html"
-    path.write_text(page(hostile, "", script, {"name": hostile}))
+    monkeypatch.setattr("dgmarl.report.html.asset", lambda name: script * (name == "common.js"))
+    data = {"name": hostile}
+    path.write_text(render("plain.html", ("player",), data, title=hostile, body=""))
     browser.open(path)
     assert browser.evaluate("document.querySelector('img') !== null")
     assert browser.evaluate("window.owned === undefined")

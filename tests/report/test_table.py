@@ -145,7 +145,8 @@ def test_no_aggregate_where_scales_differ_or_a_scenario_is_missing(tmp_path):
     write(tmp_path / "lbf", "a__ippo-dg", [0.5, 0.6])
     write(tmp_path / "lbf", "a__ippo-local", [0.5, 0.6])
     write(tmp_path / "lbf", "b__ippo-dg", [0.5, 0.6])
-    assert [aggregate.method for aggregate in aggregates(read_results(tmp_path))] == ["ippo-dg"]
+    (together,) = aggregates(read_results(tmp_path))
+    assert list(together.of_method) == ["ippo-dg"]
 
 
 def test_one_seed_has_a_dash_and_null_for_its_interval(capsys, tmp_path):

@@ -25,7 +25,7 @@ from dgmarl.errors import RunError, UsageError
 from dgmarl.rollout import Evaluation
 from dgmarl.runs.checkpoints import indices, save_checkpoint
 from dgmarl.runs.folder import RunFolder
-from dgmarl.runs.reading import metrics_of
+from dgmarl.runs.reading import metrics_of, read_returns
 from dgmarl.runs.recorder import Recorder
 from dgmarl.training import Advanced
 from tests.tiny import GIFT, SMALL
@@ -64,7 +64,7 @@ def unfinished(copy) -> Path:
 def test_everything_that_was_promised_is_there(finished):
     path, config, result = finished.path, finished.config, finished.result
     assert RunFolder(path).config() == build(TrainConfig, read_yaml(path / "config.yaml")) == config
-    steps, returns = RunFolder(path).read_returns()
+    steps, returns = read_returns(path)
     np.testing.assert_array_equal(steps, result.steps)
     np.testing.assert_array_equal(returns, result.returns)
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
@@ -282,7 +282,7 @@ def test_a_damaged_record_is_restored_and_a_damaged_configuration_refused(finish
     code, said = run(capsys, "train", "--resume", copy)
     assert code == 0
     assert "both are restored from the checkpoint" in said
-    np.testing.assert_array_equal(RunFolder(copy).read_returns().returns, finished.result.returns)
+    np.testing.assert_array_equal(read_returns(copy).returns, finished.result.returns)
     (copy / "config.yaml").write_text("env: [\n")
     code, said = run(capsys, "train", "--resume", copy)
     assert code == 2
@@ -302,7 +302,7 @@ def test_loading_executes_nothing(copy, tmp_path, monkeypatch, capsys):
         returns=np.array([Trap()], dtype=object),
     )
     with pytest.raises(UsageError, match="damaged"):
-        RunFolder(copy).read_returns()
+        read_returns(copy)
     (copy / "config.yaml").write_text(yaml.dump({"env": Trap()}))
     code, said = run(capsys, "evaluate", copy)
     assert code == 2

@@ -18,7 +18,7 @@ from dgmarl.config.resolve import resolve
 from dgmarl.config.yaml import write_yaml
 from dgmarl.errors import UsageError
 from dgmarl.runs.checkpoints import indices, load_latest, save_checkpoint
-from dgmarl.runs.folder import RunFolder
+from dgmarl.runs.reading import read_metrics, read_returns
 from tests.tiny import GIFT, WINDOWS
 
 START = """
@@ -40,15 +40,13 @@ def numbers(path: Path) -> list[dict]:
     """All that was measured, but for the time it took."""
     return [
         {name: value for name, value in row.items() if name != "wall_s"}
-        for row in RunFolder(path).read_metrics()
+        for row in read_metrics(path)
     ]
 
 
 def assert_identical(path: Path, finished) -> None:
     assert numbers(path) == numbers(finished.path)
-    for found, expected in zip(
-        RunFolder(path).read_returns(), RunFolder(finished.path).read_returns(), strict=True
-    ):
+    for found, expected in zip(read_returns(path), read_returns(finished.path), strict=True):
         np.testing.assert_array_equal(found, expected)
     states = [api.load(folder).state for folder in (path, finished.path)]
     for found, expected in zip(

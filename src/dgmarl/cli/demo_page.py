@@ -23,7 +23,6 @@ from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result
 from dgmarl.runs.callbacks import Callback, CallbackLike
-from dgmarl.runs.replays import Replay
 from dgmarl.runs.run import Run
 
 CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
@@ -106,7 +105,8 @@ def demo_page(results: dict[tuple[Task, str], Run]) -> str:
         task.title: [_curves(task, credit, results[task, credit]) for credit in CREDITS]
         for task in TASKS
     }
-    data = {**charts_data(curves), "replays": [replay_data(_replay(results[FORAGING, "dg"]))]}
+    replay = results[FORAGING, "dg"].replay(jax.random.key(0), n_episodes=3)
+    data = {**charts_data(curves), "replays": [replay_data(replay)]}
     return render("demo_page.html", ("charts", *REPLAY), data, title="dgmarl demo", tasks=TASKS)
 
 
@@ -121,8 +121,3 @@ def _curves(task: Task, credit: str, result: Run) -> Result:
         result.returns.mean(axis=-1),
         density,
     )
-
-
-def _replay(result: Run) -> Replay:
-    """Three episodes of the first seed."""
-    return result.replay(jax.random.key(0), 3)

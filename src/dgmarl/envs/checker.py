@@ -12,9 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome, random_actions
-from dgmarl.errors import quiet_callbacks, raised_by_callback
+from dgmarl.errors import one_line, quiet_callbacks, raised_by_callback
 
 N_EPISODES = 16
+ARRAYS = {
+    "agents_view": (("n_agents", "obs_size"), jnp.floating, "floats"),
+    "global_state": (("state_size",), jnp.floating, "floats"),
+    "action_mask": (("n_agents", "n_actions"), jnp.bool_, "booleans"),
+    "alive": (("n_agents",), jnp.bool_, "booleans"),
+    "reward": (("n_agents",), jnp.floating, "floats, one reward per agent"),
+    "terminated": ((), jnp.bool_, "one boolean"),
+    "truncated": ((), jnp.bool_, "one boolean"),
+}
+"""Fields of `Observation` and `Outcome`: sizes by their names in the spec, dtype, and in words."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +43,11 @@ def check_env(env: Environment, seed: int = 0) -> list[Finding]:
         try:
             with quiet_callbacks():
                 findings += stage(env, key)
+        except _BrokenError as error:
+            findings.append(_violation(str(error)))
         except Exception as error:
-            raised = raised_by_callback(error) or f"raised {type(error).__name__}: {error}"
-            sentence = " ".join(raised.split())[:300]
-            findings.append(_violation(f"reset, step or an optional method {sentence}."))
+            raised = raised_by_callback(error) or f"raised {one_line(error)}"
+            findings.append(_violation(f"reset, step or an optional method {raised}."))
         # Later stages would fail on what this stage found broken.
         if any(finding.kind == "violation" for finding in findings):
             break
@@ -45,13 +56,16 @@ def check_env(env: Environment, seed: int = 0) -> list[Finding]:
     return findings
 
 
+class _BrokenError(Exception):
+    """The sentence of a violation after which nothing else can be checked."""
+
+
 def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
     spec = getattr(env, "spec", None)
     if not isinstance(spec, EnvSpec):
-        yield _violation(
+        raise _BrokenError(
             f"`spec` is {spec!r}, but must be an EnvSpec: set self.spec = EnvSpec(...) in __init__."
         )
-        return
     for field in fields(spec):
         value = getattr(spec, field.name)
         if field.name not in ("name", "state_is_obs", "action_names") and (
@@ -77,71 +91,14 @@ def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
 
 def _check_shapes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     """Shapes and dtypes, by abstract evaluation."""
-    traced, problem = _traced(
-        env.reset, key, what="reset(key)", parts="(state, observation)", n_parts=2
-    )
-    if traced is None:
-        yield _violation(problem)
-        return
-    state, observation = traced
-    yield from _check_observation(env, observation, "reset")
+    state, observation = _traced(env.reset, "reset(key)", "(state, observation)", key)
+    yield from _check_record(env, observation, Observation, "reset: observation")
     action = jax.ShapeDtypeStruct((env.spec.n_agents,), jnp.int32)
-    traced, problem = _traced(
-        env.step,
-        key,
-        state,
-        action,
-        what="step(key, state, action)",
-        parts="(state, observation, outcome)",
-        n_parts=3,
-    )
-    if traced is None:
-        yield _violation(problem)
-        return
-    after, observation, outcome = traced
-    yield from _check_observation(env, observation, "step")
+    what, parts = "step(key, state, action)", "(state, observation, outcome)"
+    after, observation, outcome = _traced(env.step, what, parts, key, state, action)
+    yield from _check_record(env, observation, Observation, "step: observation")
     yield from _check_same_state(state, after)
-    yield from _check_outcome(env, outcome)
-
-
-def _check_observation(env: Environment, observation: Any, where: str) -> Iterator[Finding]:
-    spec = env.spec
-    if not isinstance(observation, Observation):
-        yield _violation(
-            f"{where} returns a {type(observation).__name__} as observation, but must return an "
-            "Observation(agents_view, global_state, action_mask, alive)."
-        )
-        return
-    wanted = {
-        "agents_view": (
-            (spec.n_agents, spec.obs_size),
-            jnp.floating,
-            "[n_agents, obs_size] floats",
-        ),
-        "global_state": ((spec.state_size,), jnp.floating, "[state_size] floats"),
-        "action_mask": (
-            (spec.n_agents, spec.n_actions),
-            jnp.bool_,
-            "[n_agents, n_actions] booleans",
-        ),
-        "alive": ((spec.n_agents,), jnp.bool_, "[n_agents] booleans"),
-    }
-    yield from _check_arrays(observation, wanted, f"{where}: observation")
-
-
-def _check_outcome(env: Environment, outcome: Any) -> Iterator[Finding]:
-    if not isinstance(outcome, Outcome):
-        yield _violation(
-            f"step returns a {type(outcome).__name__} as outcome, but must return an "
-            "Outcome(reward, ...)."
-        )
-        return
-    wanted = {
-        "reward": ((env.spec.n_agents,), jnp.floating, "[n_agents] floats, one reward per agent"),
-        "terminated": ((), jnp.bool_, "one boolean"),
-        "truncated": ((), jnp.bool_, "one boolean"),
-    }
-    yield from _check_arrays(outcome, wanted, "step: outcome")
+    yield from _check_record(env, outcome, Outcome, "step: outcome")
     if not isinstance(outcome.info, dict):
         yield _violation(
             f"step: outcome.info is a {type(outcome.info).__name__}, but must be a dict of arrays "
@@ -149,17 +106,24 @@ def _check_outcome(env: Environment, outcome: Any) -> Iterator[Finding]:
         )
 
 
-def _check_arrays(
-    values: Any, wanted: dict[str, tuple[tuple[int, ...], Any, str]], where: str
-) -> Iterator[Finding]:
-    for name, (shape, kind, words) in wanted.items():
-        array = getattr(values, name)
+def _check_record(env: Environment, record: Any, kind: Any, where: str) -> Iterator[Finding]:
+    """The arrays of an `Observation` or `Outcome`."""
+    if not isinstance(record, kind):
+        raise _BrokenError(
+            f"{where} is a {type(record).__name__}, but must be an "
+            f"{kind.__name__}({', '.join(kind._fields)})."
+        )
+    for name, (sizes, dtype, words) in ARRAYS.items():
+        if name not in kind._fields:
+            continue
+        words = f"[{', '.join(sizes)}] {words}" if sizes else words
+        array, shape = getattr(record, name), tuple(getattr(env.spec, size) for size in sizes)
         if not hasattr(array, "dtype"):
             yield _violation(
                 f"{where}.{name} is a Python {type(array).__name__}, but must be an array of "
                 f"{words}."
             )
-        elif array.shape != shape or not jnp.issubdtype(array.dtype, kind):
+        elif array.shape != shape or not jnp.issubdtype(array.dtype, dtype):
             given = f"{list(array.shape)} {array.dtype}"
             yield _violation(
                 f"{where}.{name} is {given}, but must be {list(shape)}: {words}, as the spec says."
@@ -236,9 +200,7 @@ def _check_seeds(env: Environment, key: jax.Array) -> Iterator[Finding]:
         return observation, after, outcome
 
     if not _equal(first_steps(), first_steps()):
-        yield Finding(
-            "note", "two episodes with the same seed differ: a run cannot be repeated exactly."
-        )
+        yield _note("two episodes with the same seed differ: a run cannot be repeated exactly.")
 
 
 def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
@@ -246,10 +208,7 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
     state, _ = env.reset(key)
     for method in ("oracle_graph", "oracle_reward_graph", "local_state"):
         if env.offers(method):
-            traced, problem = _traced(getattr(env, method), state, what=f"{method}(state)")
-            if traced is None:
-                yield _violation(problem)
-                return
+            _traced(getattr(env, method), f"{method}(state)", "", state)
     for method in filter(env.offers, ("oracle_graph", "oracle_reward_graph")):
         graph = np.asarray(jax.jit(getattr(env, method))(state))
         if graph.shape != (n, n) or graph.dtype != bool:
@@ -264,13 +223,9 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
             )
     reason = env.no_interventions()
     if not env.offers("oracle_graph"):
-        other = (
-            f"nor `--graph interventional` ({reason})"
-            if reason
-            else ("`--graph interventional` can")
-        )
-        oracle = "oracle_graph is not offered: `--graph oracle` cannot be used"
-        yield Finding("note", f"{oracle}, {other}.")
+        can = "`--graph interventional` can"
+        other = f"nor `--graph interventional` ({reason})" if reason else can
+        yield _note(f"oracle_graph is not offered: `--graph oracle` cannot be used, {other}.")
     if env.offers("local_state"):
         local = np.asarray(jax.jit(env.local_state)(state))
         if local.ndim != 2 or local.shape[0] != n:
@@ -278,18 +233,15 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
                 f"local_state is {list(local.shape)}, but must be [{n}, L]: one row per agent."
             )
     else:
-        yield Finding(
-            "note",
+        yield _note(
             "local_state is not offered: interventional graphs will compare observations instead, "
-            "which usually show others too and give too many edges.",
+            "which usually show others too and give too many edges."
         )
     if env.offers("draw"):
         try:
             drawn = env.draw(state, jnp.eye(n, dtype=bool))
         except Exception as error:
-            reason = " ".join(str(error).split())[:200]
-            yield _violation(f"draw(state, graph) raised {type(error).__name__}: {reason}.")
-            return
+            raise _BrokenError(f"draw(state, graph) raised {one_line(error)}.") from error
         if not isinstance(drawn, str) or not drawn.lstrip().startswith("<svg"):
             yield _violation("draw must return SVG text that starts with <svg.")
 
@@ -310,30 +262,20 @@ class Played(NamedTuple):
 def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     """A batch of random episodes to the horizon, under jit and vmap."""
     played = jax.tree.map(np.asarray, play_randomly(env, key))
-    observations, after, outcomes, running = (
-        played.observation,
-        played.after,
-        played.outcome,
-        played.running,
-    )
-    steps = np.arange(env.spec.horizon)[:, None]
-    finite = {
+    observations, after, outcomes = played.observation, played.after, played.outcome
+    running = played.running
+    # The observation after the last step counts too: the learner bootstraps from it.
+    for name, array in {
         "agents_view": observations.agents_view,
         "global_state": observations.global_state,
         "reward": outcomes.reward,
-    }
-    # The observation after the last step counts too: the learner bootstraps from it.
-    for name, array in {
-        **finite,
         "agents_view after the step": after.agents_view,
         "global_state after the step": after.global_state,
     }.items():
         bad = running & ~np.isfinite(array).reshape(*array.shape[:2], -1).all(axis=-1)
         if bad.any():
-            yield _violation(
-                f"{name} is NaN or infinite at step {steps[bad.any(axis=1)][0, 0]} of a random "
-                "episode."
-            )
+            step = np.argwhere(bad)[0, 0]
+            yield _violation(f"{name} is NaN or infinite at step {step} of a random episode.")
     stuck = running[..., None] & observations.alive & ~observations.action_mask.any(axis=-1)
     if stuck.any():
         t, _, agent = np.argwhere(stuck)[0]
@@ -343,10 +285,9 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
         )
     both = running & outcomes.terminated & outcomes.truncated
     if both.any():
-        step = int(np.argwhere(both)[0, 0])
         yield _violation(
-            f"step {step} is both terminated and truncated: if the task ends at the time "
-            "limit, clear truncated."
+            f"step {np.argwhere(both)[0, 0]} is both terminated and truncated: if the task ends at "
+            "the time limit, clear truncated."
         )
     ended = (outcomes.terminated | outcomes.truncated) & running
     if not ended.any(axis=0).all():
@@ -360,16 +301,14 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
             "to true."
         )
     if (running[..., None] & ~observations.alive & (outcomes.reward != 0)).any():
-        yield Finding(
-            "note",
-            "dead agents receive rewards: fine if the team's reward is shared, else check `alive`.",
+        yield _note(
+            "dead agents receive rewards: fine if the team's reward is shared, else check `alive`."
         )
     rewards = outcomes.reward[running]
     if rewards.shape[-1] > 1 and rewards.any() and (rewards == rewards[:, :1]).all():
-        yield Finding(
-            "note",
+        yield _note(
             "all agents always received the same reward: with a team reward nobody's share can be "
-            "left out, so graph credit equals team credit up to scale.",
+            "left out, so graph credit equals team credit up to scale."
         )
 
 
@@ -398,28 +337,19 @@ def play_randomly(env: Environment, key: jax.Array) -> Played:
     )
 
 
-def _traced(
-    function: Callable[..., Any],
-    *arguments: Any,
-    what: str,
-    parts: str = "",
-    n_parts: int | None = None,
-) -> tuple[Any, str]:
-    """The abstract result of `function`, or None and the sentence to report."""
+def _traced(function: Callable[..., Any], what: str, parts: str, *arguments: Any) -> Any:
+    """The abstract result of `function`, which must be a tuple if `parts` names its parts."""
     try:
         result = jax.eval_shape(function, *arguments)
     except Exception as error:
-        reason = " ".join(str(error).split())[:200].rstrip(".")
-        return (
-            None,
-            (
-                f"{what} cannot be traced by jit ({type(error).__name__}: {reason}): use "
-                "jax.numpy, not Python branches."
-            ),
-        )
-    if n_parts is not None and (not isinstance(result, tuple) or len(result) != n_parts):
-        return None, f"{what} returns a {type(result).__name__}, but must return {parts}."
-    return result, ""
+        raise _BrokenError(
+            f"{what} cannot be traced by jit ({one_line(error)}): use jax.numpy, not Python "
+            "branches."
+        ) from error
+    n_parts = len(parts.split(","))
+    if parts and (not isinstance(result, tuple) or len(result) != n_parts):
+        raise _BrokenError(f"{what} returns a {type(result).__name__}, but must return {parts}.")
+    return result
 
 
 def _fingerprint(env: Environment) -> dict[str, str]:
@@ -437,3 +367,7 @@ def _equal(first: Any, second: Any, tolerance: float = 0.0) -> bool:
 
 def _violation(sentence: str) -> Finding:
     return Finding("violation", sentence)
+
+
+def _note(sentence: str) -> Finding:
+    return Finding("note", sentence)

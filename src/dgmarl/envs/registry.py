@@ -2,24 +2,23 @@
 `file.py:Class`, `jaxmarl:2s3z`."""
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, get_type_hints
 
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 from dgmarl.device import keep_loops_on_gpu
 from dgmarl.envs.adapters import ADAPTERS, maker
+from dgmarl.envs.adapters.worker import load_file
 from dgmarl.envs.base import Environment
 from dgmarl.envs.wrappers import Wrapper
-from dgmarl.errors import UsageError, did_you_mean
+from dgmarl.errors import UsageError, did_you_mean, one_line
 from dgmarl.trust import is_code, require_trust
 
 
@@ -170,9 +169,9 @@ def _made(
     except UsageError:
         raise
     except Exception as error:
-        call = f"{name}({_written(options)})"
+        given = ", ".join(f"{option}={value!r}" for option, value in options.items())
         raise UsageError(
-            f"{env_id!r} could not be made: {call} raised {sentence(error)}."
+            f"{env_id!r} could not be made: {name}({given}) raised {one_line(error)}."
         ) from error
 
 
@@ -201,53 +200,18 @@ def load_object(text: str, what: str) -> Any:
     if os.getcwd() not in sys.path:
         # A module in the working directory is found too; installed ones come first.
         sys.path.append(os.getcwd())
+    is_file = place.endswith(".py")
+    if is_file and not Path(place).is_file():
+        raise UsageError(f"{text!r}: there is no file {place}; check the path.")
     try:
-        module = (
-            _load_file(Path(place), text)
-            if place.endswith(".py")
-            else importlib.import_module(place)
-        )
+        module = load_file(place) if is_file else importlib.import_module(place)
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{text!r}: importing {place} failed with {sentence(error)}.") from error
+        raise UsageError(f"{text!r}: importing {place} failed with {one_line(error)}.") from error
     if not hasattr(module, name):
         raise UsageError(f"{text!r}: {place} has no {name}; name the class of the {what}.")
     return getattr(module, name)
-
-
-class _UncachedLoader(SourceFileLoader):
-    """Compiles the source that was hashed: a `__pycache__` beside it may hold other code."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
-def _load_file(path: Path, text: str) -> Any:
-    if not path.is_file():
-        raise UsageError(f"{text!r}: there is no file {path}; check the path.")
-    main = sys.modules["__main__"]
-    if Path(getattr(main, "__file__", None) or os.devnull).resolve() == path.resolve():
-        return main  # the running script, which must not run a second time
-    name = f"dgmarl_user_{path.stem}"
-    loader = _UncachedLoader(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    if spec is None:
-        raise UsageError(f"{text!r}: {path} cannot be loaded as Python; check the file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and NamedTuples look their module up by name
-    loader.exec_module(module)
-    return module
-
-
-def sentence(error: Exception) -> str:
-    """An exception, as part of a sentence."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".")
-
-
-def _written(options: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
 FAMILIES: dict[str, Family] = {

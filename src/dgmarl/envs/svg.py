@@ -71,14 +71,12 @@ def titled(shapes: str, title: object) -> str:
     return f"<g><title>{escape(str(title))}</title>{shapes}</g>"
 
 
-def arrow(
-    start: tuple[float, float], end: tuple[float, float], gap: float, colour: str = ARROW_COLOUR
-) -> str:
+def arrow(start: tuple[float, float], end: tuple[float, float], gap: float) -> str:
     """A curved arrow that ends `gap` short of both points; the curvature separates j→i from i→j."""
     p, q = np.asarray(start, float), np.asarray(end, float)
     distance = float(np.hypot(*(q - p)))
     if distance < 1e-6:
-        return circle(p[0], p[1], gap * 1.25, "none", stroke=colour, stroke_width=gap / 8)
+        return circle(p[0], p[1], gap * 1.25, "none", stroke=ARROW_COLOUR, stroke_width=gap / 8)
     along = (q - p) / distance
     across = np.array([-along[1], along[0]])
     middle = (p + q) / 2 + across * min(0.18 * distance, gap)
@@ -93,9 +91,9 @@ def arrow(
     return (
         f'<path d="M{tail[0]:.1f} {tail[1]:.1f}Q{middle[0]:.1f} {middle[1]:.1f} '
         f'{head[0]:.1f} {head[1]:.1f}" fill="none" '
-        f'stroke="{colour}" stroke-width="{gap / 8:.2f}" opacity=".85"/>'
+        f'stroke="{ARROW_COLOUR}" stroke-width="{gap / 8:.2f}" opacity=".85"/>'
         f'<path d="M{head[0]:.1f} {head[1]:.1f}L{left[0]:.1f} {left[1]:.1f}'
-        f'L{right[0]:.1f} {right[1]:.1f}Z" fill="{colour}"/>'
+        f'L{right[0]:.1f} {right[1]:.1f}Z" fill="{ARROW_COLOUR}"/>'
     )
 
 

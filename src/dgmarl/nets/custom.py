@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from dgmarl.envs.base import EnvSpec, Observation
-from dgmarl.envs.registry import load_object, sentence
-from dgmarl.errors import UsageError
+from dgmarl.envs.registry import load_object
+from dgmarl.errors import UsageError, one_line
 from dgmarl.nets.actor_critic import OWN_NETWORKS, Policy, Value
 
 T, B = 2, 3
@@ -80,5 +80,5 @@ def _try(name: str, field: str, play: Callable[[jax.Array], Any]) -> None:
         raise UsageError(f"learner.{field} is {name!r}: {error}") from error
     except Exception as error:
         raise UsageError(
-            f"learner.{field} is {name!r}, which failed with {sentence(error)}."
+            f"learner.{field} is {name!r}, which failed with {one_line(error)}."
         ) from error

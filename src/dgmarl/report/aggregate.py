@@ -44,6 +44,10 @@ class Aggregates(NamedTuple):
         """How many there are in all scenarios together."""
         return sum(map(len, self.finals(method)))
 
+    def steps(self, method: str) -> int:
+        """The fewest that a scenario was trained for."""
+        return min(result.budget for result in self.of_method[method])
+
     def comparable(self) -> bool:
         """Whether in every scenario all methods had about as many steps."""
         return all(map(same_budget, zip(*self.of_method.values(), strict=True)))
@@ -54,13 +58,8 @@ class Aggregates(NamedTuple):
 
     def estimates(self) -> dict[str, dict[str, Interval]]:
         """By kind and method; the optimality gap only where the highest return is known."""
-        kinds = {
-            name: estimator
-            for name, estimator in ESTIMATORS.items()
-            if estimator is not optimality_gap
-        }
-        if self.highest is not None:
-            highest = self.highest
+        kinds = dict(ESTIMATORS)
+        if (highest := self.highest) is not None:
             kinds[f"gap to {highest:g}"] = lambda strata: optimality_gap(strata, highest)
         return {
             kind: {
@@ -113,10 +112,7 @@ class Aggregates(NamedTuple):
         return figures.profiles(bands, thresholds, self._caption("bands"), looks)
 
     def _sample_efficiency(self, looks: Looks) -> Figure:
-        last = {
-            method: min(result.budget for result in results)
-            for method, results in self.of_method.items()
-        }
+        last = {method: self.steps(method) for method in self.of_method}
         bands = {
             method: aggregate_band(
                 [on_grid(result, figures.N_POINTS, last[method]) for result in results]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dgmarl.graphs.advice import uninformative
-from dgmarl.report.results import Result
+from dgmarl.report.results import Result, grouped
 from dgmarl.report.style import uses_graph
 
 NO_ENTROPY = 0.05
@@ -27,8 +27,7 @@ def caveats(results: Sequence[Result]) -> list[str]:
             "One seed says nothing about the spread, so there is no interval for "
             f"{', '.join(single)}."
         )
-    for env in dict.fromkeys(result.env for result in results):
-        own = [result for result in results if result.env == env]
+    for env, own in grouped(results, "env").items():
         if len({len(result.final) for result in own}) > 1:
             counts = ", ".join(f"{result.method} {len(result.final)}" for result in own)
             notes.append(f"Methods in {env} have different numbers of seeds: {counts}.")

@@ -21,38 +21,28 @@ DIGITS = 5
 def charts_data(charts: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
     """By title of the chart, the results in it."""
     looks = styles(result.method for results in charts.values() for result in results)
-    drawn = [
-        {
-            "title": title,
-            "series": [
-                {**looks[one.method]._asdict(), **_series(one)} for one in _ordered(results)
-            ],
-        }
-        for title, results in charts.items()
-    ]
+    drawn = []
+    for title, results in charts.items():
+        ordered = sorted(results, key=lambda result: order(result.method))
+        series = [{**looks[one.method]._asdict(), **_series(one)} for one in ordered]
+        drawn.append({"title": title, "series": series})
     return {"axes": AXES, "metrics": METRICS, "charts": drawn}
 
 
-def _ordered(results: Sequence[Result]) -> list[Result]:
-    return sorted(results, key=lambda result: order(result.method))
-
-
 def _series(result: Result) -> dict[str, Any]:
-    axes = {
-        "steps": result.steps,
-        "wall_s": result.metric("wall_s"),
-        "episodes": result.metric("episodes"),
-    }
-    measured = {
-        "return": result.returns,
-        **{name: result.metric(name) for name in METRICS if name != "return"},
-    }
+    measured = {**{name: result.metric(name) for name in METRICS}, "return": result.returns}
     curves = {
-        name: {axis: curve(x, values) for axis, x in axes.items() if x is not None}
-        for name, values in measured.items()
-        if values is not None
+        name: over_axes(result, values) for name, values in measured.items() if values is not None
     }
     return {"method": result.method, "seeds": len(result.final), "curves": curves}
+
+
+def over_axes(
+    result: Result, values: Float[np.ndarray, "S K"]
+) -> dict[str, list[list[float] | None]]:
+    """The curve of something measured, over each axis that the result has."""
+    axes = {**{name: result.metric(name) for name in AXES}, "steps": result.steps}
+    return {name: curve(x, values) for name, x in axes.items() if x is not None}
 
 
 def curve(

@@ -23,7 +23,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from dgmarl.files import is_number, write_atomic
-from dgmarl.report.results import Result, on_grid
+from dgmarl.report.results import Result, grouped, on_grid
 from dgmarl.report.statistics import Band, Interval, aggregate_band, mean
 from dgmarl.report.style import AXES, METRICS, Looks, Style, order, styles
 
@@ -124,11 +124,7 @@ def learning_curves(panels: Sequence[Panel], looks: Looks | None = None) -> Figu
 
 def scenario_panels(results: Sequence[Result]) -> list[Panel]:
     """One panel of returns per scenario."""
-    scenarios = dict.fromkeys(result.scenario for result in results)
-    return [
-        Panel(scenario, [one for one in results if one.scenario == scenario])
-        for scenario in scenarios
-    ]
+    return [Panel(scenario, own) for scenario, own in grouped(results, "scenario").items()]
 
 
 def graph_panels(results: Sequence[Result]) -> list[Panel]:
@@ -233,29 +229,12 @@ def cost_against_return(
     looks = looks or styles(points)
     figure, (ax,) = _panels(1)
     for method, (spent, reached) in points.items():
-        drawn = looks[method]
+        drawn, dot = looks[method], (spent, reached.estimate)
         if np.isfinite(reached.low):
-            ax.plot(
-                [spent, spent],
-                [reached.low, reached.high],
-                color=drawn.colour,
-                alpha=0.5,
-                linewidth=3,
-            )
-        ax.plot(
-            spent,
-            reached.estimate,
-            marker="s" if drawn.dash else "o",
-            color=drawn.colour,
-            markersize=5,
-        )
-        ax.annotate(
-            drawn.name,
-            (spent, reached.estimate),
-            textcoords="offset points",
-            xytext=(6, 2),
-            fontsize=6.5,
-        )
+            ends = [reached.low, reached.high]
+            ax.plot([spent] * 2, ends, color=drawn.colour, alpha=0.5, linewidth=3)
+        ax.plot(*dot, "s" if drawn.dash else "o", color=drawn.colour, markersize=5)
+        ax.annotate(drawn.name, dot, (6, 2), textcoords="offset points", fontsize=6.5)
     ax.set_xscale("log")
     # The default labels of a logarithmic axis are TeX, which this module shows as it is.
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -402,14 +381,8 @@ def _band(ax: Axes, x: np.ndarray, band: Band, drawn: Style) -> None:
 
 def _bar(ax: Axes, row: int, interval: Interval, colour: str) -> None:
     if np.isfinite(interval.low):
-        ax.barh(
-            row,
-            interval.high - interval.low,
-            left=interval.low,
-            height=0.55,
-            color=colour,
-            alpha=0.45,
-        )
+        width = interval.high - interval.low
+        ax.barh(row, width, 0.55, interval.low, color=colour, alpha=0.45)
     ax.plot([interval.estimate] * 2, [row - 0.28, row + 0.28], color=colour, linewidth=2.2)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dgmarl.report.caveats import graph_warnings
-from dgmarl.report.charts import curve
+from dgmarl.report.charts import over_axes
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import replay_data
 from dgmarl.report.results import Result
@@ -112,13 +112,10 @@ def over_training(result: Result) -> list[dict[str, Any]]:
 
 
 def _series(result: Result, metrics: Mapping[str, tuple[str, str, str]]) -> list[dict[str, Any]]:
-    axes = {name: result.steps if name == "steps" else result.metric(name) for name in AXES}
     return [
         {
             **{"name": name, "colour": colour, "dash": dash, "seeds": len(result.steps)},
-            "curves": {
-                "value": {axis: curve(x, values) for axis, x in axes.items() if x is not None}
-            },
+            "curves": {"value": over_axes(result, values)},
         }
         for metric, (name, colour, dash) in metrics.items()
         if (values := result.metric(metric)) is not None
@@ -128,8 +125,6 @@ def _series(result: Result, metrics: Mapping[str, tuple[str, str, str]]) -> list
 def _written(matrix: np.ndarray) -> str | list[int]:
     """Row after row: a digit per edge, or a number per ratio."""
     flat = matrix.ravel()
-    return (
-        "".join("01"[edge] for edge in flat.astype(int))
-        if flat.dtype == bool
-        else thousandths(flat).tolist()
-    )
+    if flat.dtype == bool:
+        return "".join("01"[edge] for edge in flat.astype(int))
+    return thousandths(flat).tolist()

@@ -2,42 +2,34 @@
 
 import base64
 import hashlib
-import json
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from dgmarl.errors import UsageError
-
-ESCAPES = {
-    "<": "\\u003c",
-    ">": "\\u003e",
-    "&": "\\u0026",
-    "\u2028": "\\u2028",
-    "\u2029": "\\u2029",
-}
-"""Characters that could end a script block, as JSON writes them in any place of a string."""
 
 
 def render(template: str, scripts: tuple[str, ...] = (), data: Any = None, **values: Any) -> str:
     """A page from a template that extends `base.html`.
 
     scripts: names of scripts of this package, run in this order after `common`.
-    data: reaches the scripts as JSON in a block that browsers do not execute."""
-    return _page(template, package_scripts(*scripts) if scripts else "", data, values)
+    data: reaches the scripts as JSON in a block that browsers do not execute.
 
-
-def page(title: str, body: str, script: str = "", data: Any = None) -> str:
-    """A page with a body that is HTML already."""
-    return _page("plain.html", script, data, {"title": title, "body": Markup(body)})
-
-
-def package_scripts(*names: str) -> str:
-    """Scripts of this package as one, `common` first."""
-    return "\n".join(asset(f"{name}.js") for name in ("common", *names))
+    The content security policy lets only this one script run, by its hash, and allows no request
+    at all: nothing in the data, such as an environment's name, can become code."""
+    names = ("common", *scripts) if scripts else ()
+    script = "\n".join(asset(f"{name}.js") for name in names)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data:; form-action 'none'; base-uri 'none'"
+    )
+    fixed = {"policy": policy, "style": Markup(asset("page.css")), "script": Markup(script)}
+    return _templates().get_template(template).render(**fixed, data=as_json(data), **values)
 
 
 def asset(name: str) -> str:
@@ -48,36 +40,12 @@ def asset(name: str) -> str:
 def as_json(data: Any) -> Markup:
     """JSON that may stand in a script block whatever its strings hold."""
     try:
-        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+        return htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise UsageError(
             "A page cannot show infinite or undefined numbers: leave out the results that hold "
             "them."
         ) from None
-    for character, escape in ESCAPES.items():
-        text = text.replace(character, escape)
-    return Markup(text)
-
-
-def _page(template: str, script: str, data: Any, values: dict[str, Any]) -> str:
-    """The content security policy lets only this one script run, by its hash, and allows no request
-    at all: nothing in the data, such as an environment's name, can become code."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "img-src data:; form-action 'none'; base-uri 'none'"
-    )
-    return (
-        _templates()
-        .get_template(template)
-        .render(
-            policy=policy,
-            style=Markup(asset("page.css")),
-            script=Markup(script),
-            data=as_json(data),
-            **values,
-        )
-    )
 
 
 @cache

@@ -25,6 +25,7 @@ from dgmarl.runs.reading import (
     read_curves,
     read_returns,
     read_timing,
+    require_run_folder,
     scalars,
 )
 
@@ -87,6 +88,14 @@ def budget_text(*results: Result) -> str:
     """Steps in a sentence: `5 million`, or of several results `0.5 to 5 million`."""
     budgets = sorted({f"{result.budget / 1e6:.2g}" for result in results}, key=float)
     return " to ".join(dict.fromkeys((budgets[0], budgets[-1]))) + " million"
+
+
+def grouped(results: Iterable[Result], field: str) -> dict[str, list[Result]]:
+    """By the value of a field, in order of appearance."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(getattr(result, field), []).append(result)
+    return groups
 
 
 class NoEvaluationError(UsageError):
@@ -199,11 +208,9 @@ def read_run(path: Path) -> Result:
             if name not in ("step", "return_mean", "seed", "evaluation")
         },
     }
-    family, _, scenario = (
-        config.env.partition("/")
-        if ":" not in config.env
-        else ("own", "", config.env.rpartition(":")[2])
-    )
+    family, _, scenario = config.env.partition("/")
+    if ":" in config.env:
+        family, scenario = "own", config.env.rpartition(":")[2]
     tag = f"-{graph_tag(config.graph)}" if find_method(config.method).uses_graph else ""
     return Result(
         family,
@@ -226,11 +233,7 @@ def run_or_reason(path: Path) -> Result | str:
 
 def read_config(path: Path) -> RunValues:
     """Of a run folder of any format; fields are checked as far as a report uses them."""
-    if not (path / "config.yaml").is_file():
-        raise UsageError(
-            f"{path} is not a run folder (it has no config.yaml): name the folder that "
-            "`dgmarl train` wrote."
-        )
+    require_run_folder(path)
     values = read_yaml(path / "config.yaml")
 
     def field(name: str, kind: type, default: Any = None) -> Any:
@@ -247,11 +250,9 @@ def read_config(path: Path) -> RunValues:
 
     first, n_seeds = field("seed", int, 0), field("seeds", int, 5)
     # The first format had `collect: episodes`; since then `rollout_length: 0` says it.
-    whole = (
-        values["collect"] == "episodes"
-        if "collect" in values
-        else field("rollout_length", int, 0) == 0
-    )
+    whole = field("rollout_length", int, 0) == 0
+    if "collect" in values:
+        whole = values["collect"] == "episodes"
     return RunValues(
         values,
         field("env", str),

@@ -21,7 +21,7 @@ from dgmarl.report.caveats import caveats
 from dgmarl.report.charts import charts_data
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
-from dgmarl.report.results import Result, place
+from dgmarl.report.results import Result, grouped, place
 from dgmarl.report.search import Search, searches
 from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import Looks, Style, env_names, order, style, styles, uses_graph
@@ -75,12 +75,7 @@ def run_page(results: Sequence[Result], title: str = "Report") -> str:
     if left_out := {id(run) for search in found_searches for run in search.runs[MOST_SEARCHED:]}:
         results = [result for result in results if id(result) not in left_out]
         about += f" All but the best settings are of the best {MOST_SEARCHED} runs of a search."
-    charts = charts_data(
-        {
-            env: [one for one in results if one.env == env]
-            for env in dict.fromkeys(r.env for r in results)
-        }
-    )
+    charts = charts_data(grouped(results, "env"))
     values = {
         "title": title,
         "about": f"{about} Every number is computed from the runs named here.",
@@ -105,22 +100,16 @@ def run_page(results: Sequence[Result], title: str = "Report") -> str:
             not_shown=replays.lacking,
         )
 
-    found = [(result, Path(result.facts["folder"])) for result in results if _has_folder(result)]
+    folders = [(result, result.facts.get("folder")) for result in results]
+    found = [(result, Path(folder)) for result, folder in folders if folder is not None]
     without = len(page(Replays([], [], ["x" * 200] * len(found))).encode())
-    return _limited(page(_replays(found, LARGEST - 100_000 - without)))
-
-
-def _limited(text: str) -> str:
+    text = page(_replays(found, LARGEST - 100_000 - without))
     if len(text.encode()) > LARGEST:
         raise UsageError(
             f"The page would have {len(text.encode()) / 1e6:.1f} MB, but at most 5: give fewer "
             "runs."
         )
     return text
-
-
-def _has_folder(result: Result) -> bool:
-    return "folder" in result.facts
 
 
 def _headline(results: Sequence[Result], looks: Looks) -> list[Row]:
@@ -147,8 +136,8 @@ def _search(search: Search, looks: Looks) -> dict[str, Any]:
 def _aggregates(results: Sequence[Result], looks: Looks) -> list[dict[str, Any]]:
     """Per benchmark its figures over scenarios, or the reason why there are none."""
     parts = []
-    for benchmark in dict.fromkeys(result.benchmark for result in results):
-        found = over_scenarios([result for result in results if result.benchmark == benchmark])
+    for benchmark, own in grouped(results, "benchmark").items():
+        found = over_scenarios(own)
         if isinstance(found, str):
             parts.append({"benchmark": benchmark, "reason": found})
             continue
@@ -189,12 +178,8 @@ def _number(timing: dict[str, Any], name: str) -> float:
 def _costs(results: Sequence[Result], looks: Looks) -> list[Figure]:
     """Per environment with several timed runs: what a seed cost and what it reached."""
     drawn = []
-    for env in dict.fromkeys(result.env for result in results):
-        timed = [
-            result
-            for result in results
-            if result.env == env and _number(result.facts.get("timing", {}), "train_s") > 0
-        ]
+    for env, own in grouped(results, "env").items():
+        timed = [one for one in own if _number(one.facts.get("timing", {}), "train_s") > 0]
         if len(timed) > 1:
             points = {
                 result.method: (

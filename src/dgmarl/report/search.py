@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from dgmarl.config.yaml import dotted
 from dgmarl.report.figures import parallel_coordinates
-from dgmarl.report.results import Result
+from dgmarl.report.results import Result, grouped
 
 FEWEST_RUNS = 4
 """The settings of fewer can be compared in the table of differences."""
@@ -40,8 +40,7 @@ class Search(NamedTuple):
 
 def searches(results: Sequence[Result]) -> Iterator[Search]:
     """Per environment, if a method was trained there with several settings."""
-    for env in dict.fromkeys(result.env for result in results):
-        runs = [result for result in results if result.env == env]
+    for env, runs in grouped(results, "env").items():
         runs.sort(key=lambda result: -result.final.mean())
         configs = [dotted(run.facts.get("config", {})) for run in runs]
         fields = _searched(configs)

@@ -61,21 +61,16 @@ def optimality_gap(strata: Strata, target: float = 1.0) -> Float[np.ndarray, "*B
     return target - mean([np.minimum(stratum, target) for stratum in strata])
 
 
-ESTIMATORS: dict[str, Estimator] = {
-    "median": median,
-    "IQM": iqm,
-    "mean": mean,
-    "optimality gap": optimality_gap,
-}
-"""The aggregates, by the names under which they are published."""
+ESTIMATORS: dict[str, Estimator] = {"median": median, "IQM": iqm, "mean": mean}
+"""The aggregates that need no target, by the names under which they are published."""
 
 
 def aggregate_interval(
-    strata: Strata, estimator: Estimator = iqm, n_resamples: int = N_RESAMPLES, seed: int = 0
+    strata: Strata, estimator: Estimator = iqm, n_resamples: int = N_RESAMPLES
 ) -> Interval:
     """One number for all runs of all scenarios, whose scores must share a scale."""
     strata = _checked(strata, ndim=1)
-    band = aggregate_band([stratum[:, None] for stratum in strata], estimator, n_resamples, seed)
+    band = aggregate_band([stratum[:, None] for stratum in strata], estimator, n_resamples)
     return Interval(*(float(values[0]) for values in band))
 
 
@@ -83,12 +78,11 @@ def aggregate_band(
     strata: Sequence[Float[np.ndarray, "runs K"]],
     estimator: Estimator = iqm,
     n_resamples: int = N_RESAMPLES_BAND,
-    seed: int = 0,
 ) -> Band:
     """The same at every point of a curve; with the interquartile mean over evaluations it is the
     sample-efficiency curve."""
     strata = _checked(strata, ndim=2)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     drawn = [_draws(len(stratum), n_resamples, generator) for stratum in strata]
     points = range(strata[0].shape[1])
     # Point by point, because resamples of all points at once would fill the memory.
@@ -101,24 +95,13 @@ def aggregate_band(
     return Band(estimate, ends[:, 0], ends[:, 1])
 
 
-def performance_profile(
-    strata: Strata,
-    thresholds: Float[np.ndarray, "K"],
-    n_resamples: int = N_RESAMPLES_BAND,
-    seed: int = 0,
-) -> Band:
+def performance_profile(strata: Strata, thresholds: Float[np.ndarray, "K"]) -> Band:
     """Share of runs that score more than each threshold, every scenario having the same weight."""
-    return aggregate_band(
-        [stratum[:, None] > thresholds for stratum in _checked(strata, ndim=1)],
-        mean,
-        n_resamples,
-        seed,
-    )
+    above = [stratum[:, None] > thresholds for stratum in _checked(strata, ndim=1)]
+    return aggregate_band(above, mean)
 
 
-def probability_of_improvement(
-    first: Strata, second: Strata, n_resamples: int = N_RESAMPLES, seed: int = 0
-) -> Interval:
+def probability_of_improvement(first: Strata, second: Strata) -> Interval:
     """Chance that a run of the first method beats one of the second in the same scenario, a draw
     counting half.
 
@@ -130,29 +113,24 @@ def probability_of_improvement(
             f"{len(first)} scenarios cannot be paired with {len(second)}: give the same ones in "
             "the same order."
         )
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     chances, resampled = [], []
     for ours, theirs in zip(first, second, strict=True):
         wins = (np.sign(ours[:, None] - theirs[None, :]) + 1) / 2
         # How often each run was drawn turns a resample of pairs into two products.
-        of_ours, of_theirs = (_counts(len(runs), n_resamples, generator) for runs in (ours, theirs))
+        of_ours, of_theirs = (_counts(len(runs), generator) for runs in (ours, theirs))
         chances.append(wins.mean())
         resampled.append(((of_ours @ wins) * of_theirs).sum(axis=1) / wins.size)
     return Interval(float(np.mean(chances)), *_ends(np.mean(resampled, axis=0), [*first, *second]))
 
 
-def mean_interval(
-    values: Float[np.ndarray, "runs"], n_resamples: int = N_RESAMPLES, seed: int = 0
-) -> Interval:
+def mean_interval(values: Float[np.ndarray, "runs"]) -> Interval:
     """Mean over the runs of one scenario."""
-    return contrast_interval([values], [1.0], n_resamples, seed)
+    return contrast_interval([values], [1.0])
 
 
 def contrast_interval(
-    groups: Sequence[Float[np.ndarray, "runs"]],
-    weights: Sequence[float],
-    n_resamples: int = N_RESAMPLES,
-    seed: int = 0,
+    groups: Sequence[Float[np.ndarray, "runs"]], weights: Sequence[float]
 ) -> Interval:
     """sum_k weights[k] * mean(groups[k]), the runs of every group resampled independently.
 
@@ -163,7 +141,7 @@ def contrast_interval(
             f"{len(groups)} groups have {len(weights)} weights: give one weight per group."
         )
     return aggregate_interval(
-        groups, lambda groups: np.tensordot(weights, _scenario_means(groups), 1), n_resamples, seed
+        groups, lambda groups: np.tensordot(weights, _scenario_means(groups), 1)
     )
 
 
@@ -192,15 +170,10 @@ def _draws(n_runs: int, n_resamples: int, generator: np.random.Generator) -> np.
     return generator.integers(0, n_runs, (n_resamples, n_runs))
 
 
-def _counts(
-    n_runs: int, n_resamples: int, generator: np.random.Generator
-) -> Float[np.ndarray, "resamples runs"]:
+def _counts(n_runs: int, generator: np.random.Generator) -> Float[np.ndarray, "resamples runs"]:
     """How often each run is in each resample."""
-    return (
-        (_draws(n_runs, n_resamples, generator)[..., None] == np.arange(n_runs))
-        .sum(axis=1)
-        .astype(float)
-    )
+    drawn = _draws(n_runs, N_RESAMPLES, generator)
+    return (drawn[..., None] == np.arange(n_runs)).sum(axis=1).astype(float)
 
 
 def _ends(

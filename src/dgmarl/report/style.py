@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from dgmarl.config.methods import DASHED, DOTTED, GRAPH, METHODS, SOLID, method_of_label
+from dgmarl.config.methods import DASHED, DOTTED, GRAPH, METHODS, SOLID, Method, method_of_label
 
 GRAPHS = {
     "oracle": GRAPH,
@@ -101,22 +101,27 @@ def _without_folder(env: str) -> str:
 
 def order(method: str) -> tuple[int, str]:
     """For lists of methods: as in the table of methods, others last."""
-    entry, _ = method_of_label(method.partition(" (")[0])
+    entry = _entry(method)
     return list(METHODS).index(entry.name) if entry else len(METHODS), method
 
 
 def uses_graph(method: str) -> bool:
     """Whether a result's method has graph credit."""
-    entry, _ = method_of_label(method.partition(" (")[0])
+    entry = _entry(method)
     return entry is not None and entry.uses_graph
 
 
 def same_learner(first: str, second: str) -> bool:
     """Whether the methods of two results differ in the credit rule only."""
-    one, other = (method_of_label(method.partition(" (")[0])[0] for method in (first, second))
+    one, other = _entry(first), _entry(second)
     if one is None or other is None:
         return False
     return (one.learner, one.allowed) == (other.learner, other.allowed)
+
+
+def _entry(method: str) -> Method | None:
+    """The method of a result's label, which may end in ` (run name)`."""
+    return method_of_label(method.partition(" (")[0])[0]
 
 
 def _spare_colours() -> list[str]:

@@ -2,67 +2,37 @@
 
 from collections.abc import Iterable
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from dgmarl.report.aggregate import Aggregates, over_scenarios
-from dgmarl.report.results import SHARED_SCALE, Result, same_budget
+from dgmarl.report.results import SHARED_SCALE, Result, grouped, same_budget
 from dgmarl.report.statistics import Interval, mean_interval
 
 UNEQUAL = "Steps differ: what had fewer of them might have reached more."
 
 
-class Aggregate(NamedTuple):
-    """One method over all scenarios of a benchmark."""
-
-    benchmark: str
-    method: str
-    iqm: Interval
-    runs: int
-    steps: int
-    """The fewest that a scenario was trained for."""
-    comparable: bool
-    """Whether all methods that are listed had about as many steps."""
-
-
-def aggregates(results: Iterable[Result]) -> list[Aggregate]:
-    """Interquartile mean of each method over scenarios and seeds, where scores share a scale
+def aggregates(results: Iterable[Result]) -> list[Aggregates]:
+    """Per benchmark its methods over scenarios and seeds, where scores share a scale
     (`SHARED_SCALE`).
 
     Only methods with a result in every scenario that is taken are listed: over different scenarios
     nothing compares."""
     pooled = [result for result in results if result.env.partition("/")[0] in SHARED_SCALE]
-    found = []
-    for benchmark in dict.fromkeys(result.benchmark for result in pooled):
-        together = over_scenarios([result for result in pooled if result.benchmark == benchmark])
-        if isinstance(together, Aggregates):
-            comparable = together.comparable()
-            found += [
-                Aggregate(
-                    benchmark,
-                    one,
-                    together.iqm(one),
-                    together.runs(one),
-                    min(r.budget for r in own),
-                    comparable,
-                )
-                for one, own in together.of_method.items()
-            ]
-    return found
+    found = map(over_scenarios, grouped(pooled, "benchmark").values())
+    return [together for together in found if isinstance(together, Aggregates)]
 
 
 def tables(results: list[Result]) -> list[Table]:
     """For a terminal: per benchmark the final returns, then the aggregates, if there are any."""
     shown = []
-    pooled = aggregates(results)
-    for benchmark in dict.fromkeys(result.benchmark for result in results):
-        own = [result for result in results if result.benchmark == benchmark]
+    pooled = {together.benchmark: together for together in aggregates(results)}
+    for benchmark, own in grouped(results, "benchmark").items():
         shown.append(_final_returns(benchmark, own))
-        over_all = [aggregate for aggregate in pooled if aggregate.benchmark == benchmark]
-        if over_all:
-            shown.append(_over_scenarios(benchmark, over_all))
+        if benchmark in pooled:
+            shown.append(_over_scenarios(pooled[benchmark]))
     return shown
 
 
@@ -73,15 +43,24 @@ def as_json(results: list[Result]) -> dict[str, Any]:
             "benchmark": result.benchmark,
             "scenario": result.scenario,
             "method": result.method,
-            "final_return": _plain(mean_interval(result.final)),
+            "final_return": plain_interval(mean_interval(result.final)),
             "seeds": len(result.final),
             "steps": result.budget,
-            **({"final_win_rate": _plain(won)} if (won := _won(result)) else {}),
+            **({"final_win_rate": plain_interval(won)} if (won := _won(result)) else {}),
         }
         for result in results
     ]
     pooled = [
-        {**aggregate._asdict(), "iqm": _plain(aggregate.iqm)} for aggregate in aggregates(results)
+        {
+            "benchmark": together.benchmark,
+            "method": method,
+            "iqm": plain_interval(together.iqm(method)),
+            "runs": together.runs(method),
+            "steps": together.steps(method),
+            "comparable": together.comparable(),
+        }
+        for together in aggregates(results)
+        for method in together.of_method
     ]
     return {"cells": cells, "aggregates": pooled}
 
@@ -113,11 +92,8 @@ def _final_returns(benchmark: str, results: list[Result]) -> Table:
             str(len(result.final)),
             f"{result.budget:,}",
         )
-    scenarios = dict.fromkeys(result.scenario for result in results)
-    of_each = (
-        [result for result in results if result.scenario == scenario] for scenario in scenarios
-    )
-    table.caption = None if all(map(same_budget, of_each)) else UNEQUAL
+    equal = all(map(same_budget, grouped(results, "scenario").values()))
+    table.caption = None if equal else UNEQUAL
     return table
 
 
@@ -127,20 +103,13 @@ def _won(result: Result) -> Interval | None:
     return None if rates is None else mean_interval(rates[:, -1])
 
 
-def _over_scenarios(benchmark: str, over_all: list[Aggregate]) -> Table:
-    table = _table(
-        f"{benchmark}: interquartile mean over scenarios and seeds",
-        ("method",),
-        ("IQM", "95 %", "runs", "steps"),
-    )
-    for aggregate in over_all:
-        table.add_row(
-            _literal(aggregate.method),
-            *interval_texts(aggregate.iqm),
-            str(aggregate.runs),
-            f"{aggregate.steps:,}",
-        )
-    table.caption = None if over_all[0].comparable else UNEQUAL
+def _over_scenarios(together: Aggregates) -> Table:
+    title = f"{together.benchmark}: interquartile mean over scenarios and seeds"
+    table = _table(title, ("method",), ("IQM", "95 %", "runs", "steps"))
+    for method in together.of_method:
+        counts = str(together.runs(method)), f"{together.steps(method):,}"
+        table.add_row(_literal(method), *interval_texts(together.iqm(method)), *counts)
+    table.caption = None if together.comparable() else UNEQUAL
     return table
 
 
@@ -159,5 +128,6 @@ def _literal(name: str) -> Text:
     return Text("".join(letter if letter.isprintable() else "\ufffd" for letter in name))
 
 
-def _plain(interval: Interval) -> dict[str, float | None]:
+def plain_interval(interval: Interval) -> dict[str, float | None]:
+    """For JSON; ends that do not exist are null."""
     return {name: value if isfinite(value) else None for name, value in interval._asdict().items()}

@@ -11,8 +11,7 @@ from flax.traverse_util import flatten_dict
 from jaxtyping import Array
 
 from dgmarl.envs.base import EnvSpec, Observation
-from dgmarl.envs.registry import sentence
-from dgmarl.errors import UsageError
+from dgmarl.errors import UsageError, one_line
 from dgmarl.files import write_atomic
 from dgmarl.learners.base import Learner
 from dgmarl.learners.ppo import PPO
@@ -82,7 +81,7 @@ def _stablehlo(learner: Learner, params: Any, spec: EnvSpec, greedy: bool) -> by
         exported = jax.export.export(jax.jit(act), platforms=PLATFORMS)(*arguments)
     except Exception as error:  # a user's network may compute with the number of environments
         raise UsageError(
-            f"The policy cannot be exported for any number of environments: {sentence(error)}; "
+            f"The policy cannot be exported for any number of environments: {one_line(error)}; "
             "write its network with -1 or without reshapes for the batch axes."
         ) from error
     return bytes(exported.serialize())

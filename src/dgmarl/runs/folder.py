@@ -36,7 +36,7 @@ from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
 from dgmarl.files import append_line, from_json, read_bytes, to_json, unwritable, write_atomic
 from dgmarl.runs import reading
-from dgmarl.runs.checkpoints import indices, save_checkpoint
+from dgmarl.runs.checkpoints import indices, path_of, save_checkpoint
 from dgmarl.runs.reading import METRICS, RETURNS, TIMING, History
 from dgmarl.trust import remember
 
@@ -73,11 +73,7 @@ class RunFolder:
 
     def config(self) -> TrainConfig:
         """The configuration that the run was started with."""
-        if not (self.path / "config.yaml").is_file():
-            raise UsageError(
-                f"{self.path} is not a run folder (it has no config.yaml): name the folder that "
-                "`dgmarl train` wrote."
-            )
+        reading.require_run_folder(self.path)
         values = self.values()
         if values.get("rollout_length") == HORIZON:
             env = make_env(str(values["env"]), trust=False, **values.get("env_options", {}))
@@ -149,19 +145,11 @@ class RunFolder:
         """One line per row."""
         append_line(self.path / METRICS, _lines(rows))
 
-    def read_metrics(self) -> list[reading.Row]:
-        """All whole lines; a last line that a crash cut short is left out."""
-        return reading.read_metrics(self.path)
-
     def write_returns(self, steps: np.ndarray, returns: np.ndarray) -> None:
         """steps[seed, evaluation] and returns[seed, evaluation, episode], the whole file anew."""
         buffer = io.BytesIO()
         np.savez_compressed(buffer, steps=steps, returns=returns.astype(np.float32))
         write_atomic(self.path / RETURNS, buffer.getvalue())
-
-    def read_returns(self) -> reading.Returns:
-        """What `write_returns` wrote last."""
-        return reading.read_returns(self.path)
 
     def save(self, n_evaluations: int, state: Any, keep_every: int = 0) -> None:
         """Write a checkpoint, with a copy of all that was measured before it."""
@@ -180,7 +168,7 @@ class RunFolder:
             return History([], reading.Returns(steps, np.zeros((*steps.shape, 0))))
         seeds = range(config.seed, config.seed + config.seeds)
         read = partial(reading.read_history, seeds=seeds, steps=config.steps, n=n_evaluations)
-        copy = self.checkpoints / f"{n_evaluations:08d}"
+        copy = path_of(self.checkpoints, n_evaluations)
         # Older checkpoints have no copy.
         history = read(copy if (copy / METRICS).exists() else self.path)
         try:
@@ -201,7 +189,7 @@ class RunFolder:
         """Rename checkpoints that were passed over for an older one: they may be another run's."""
         for later in indices(self.checkpoints):
             if later > n_evaluations:
-                path = self.checkpoints / f"{later:08d}"
+                path = path_of(self.checkpoints, later)
                 shutil.rmtree(path.with_suffix(".unusable"), ignore_errors=True)
                 path.rename(path.with_suffix(".unusable"))
 

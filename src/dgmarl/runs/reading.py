@@ -58,6 +58,15 @@ class History(NamedTuple):
         return self.rows == other.rows and all(np.array_equal(*pair) for pair in pairs)
 
 
+def require_run_folder(path: Path) -> None:
+    """Refuse a folder without a configuration."""
+    if not (path / "config.yaml").is_file():
+        raise UsageError(
+            f"{path} is not a run folder (it has no config.yaml): name the folder that "
+            "`dgmarl train` wrote."
+        )
+
+
 def metrics_of(rows: list[Row]) -> dict[str, Float[np.ndarray, "S"]]:
     """The metrics of an evaluation that all seeds have, from their lines."""
     names = [name for name in rows[0] if all(name in row for row in rows)]

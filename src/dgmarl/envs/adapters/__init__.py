@@ -3,30 +3,33 @@
 `gymnasium:Foraging-8x8-2p-1f-v3`.
 
 `ADAPTERS` names the module of each library, which is imported when one of its environments is made
-and has `make(name, **options)`."""
+and has `make(name, **options)`, after the adapter's name where one module serves two."""
 
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from types import ModuleType
 from typing import Any
 
 from dgmarl.envs.base import Environment
 from dgmarl.optional import optional
+from dgmarl.trust import HOST_ADAPTERS
 
 ADAPTERS = {
     "jaxmarl": "dgmarl.envs.adapters.jaxmarl",
     "jumanji": "dgmarl.envs.adapters.jumanji",
-    "pettingzoo": "dgmarl.envs.adapters.pettingzoo",
-    "gymnasium": "dgmarl.envs.adapters.gymnasium",
+    "pettingzoo": "dgmarl.envs.adapters.host",
+    "gymnasium": "dgmarl.envs.adapters.host",
 }
 """What stands before the colon, and the module that makes the environment."""
 
 
 def maker(adapter: str) -> Callable[..., Environment]:
     """The function `make(name, **options)` of a library's adapter."""
-    return library(ADAPTERS[adapter]).make
+    make = library(ADAPTERS[adapter]).make
+    return partial(make, adapter) if adapter in HOST_ADAPTERS else make
 
 
 def library(module: str) -> ModuleType:

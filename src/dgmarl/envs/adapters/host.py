@@ -1,5 +1,10 @@
 """Environments that are Python objects on the host: PettingZoo's and Gymnasium's.
 
+`pettingzoo:mpe2.simple_spread_v3` and `pettingzoo:my_env.py` name a module or a file with a
+function `parallel_env(**options)`. `gymnasium:Foraging-8x8-2p-1f-v3` and
+`gymnasium:my_pkg:MyEnv-v0` name an id of Gymnasium's registry, if need be after the module that
+registers it; spaces, observations and rewards are tuples over agents.
+
 The loop, the learners and the credit rules are those of every other environment, because a host
 environment has the same interface: `step` is a callback out of the compiled program. A second loop
 on the host would have to repeat collecting, evaluating and recording. The callback gets all
@@ -318,7 +323,7 @@ def _batched(workers: Workers) -> Any:
     return call
 
 
-def make_host(
+def make(
     adapter: str,
     name: str,
     *,

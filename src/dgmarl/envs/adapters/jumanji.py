@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jumanji.registration import make as make_jumanji
 from jumanji.registration import registered_environments
 
@@ -116,7 +116,8 @@ class Jumanji(Adapted[AdaptedState]):
         view = self._view(timestep.observation)
         alive = jnp.ones(self._agents, bool)
         mask = timestep.observation.action_mask
-        observation = Observation(view, view.reshape(-1), _usable(mask), alive)
+        mask |= ~mask.any(axis=-1, keepdims=True)  # without any, all: Jumanji ignores them
+        observation = Observation(view, view.reshape(-1), mask, alive)
         return AdaptedState(inner, view, alive, step), observation
 
     def _view(self, observation: Any) -> Float[Array, "N O"]:
@@ -127,11 +128,6 @@ class Jumanji(Adapted[AdaptedState]):
         fields = jax.tree.leaves(observation._replace(action_mask=None))
         shared = jnp.concatenate([jnp.ravel(field).astype(jnp.float32) for field in fields])
         return jax.vmap(partial(jnp.append, shared))(jnp.eye(self._agents))
-
-
-def _usable(mask: Bool[Array, "N A"]) -> Bool[Array, "N A"]:
-    """The mask; an agent that could do nothing may do anything, which Jumanji then ignores."""
-    return mask | ~mask.any(axis=-1, keepdims=True)
 
 
 def _require_agents(env: Any, observation: Any, name: str) -> tuple[int, int]:

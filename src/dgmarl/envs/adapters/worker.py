@@ -17,8 +17,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -177,8 +177,7 @@ class Simulator:
             state = np.ravel(self.env.state())
             self._refuse_size("a state", state, layout.state_size)
             parts["global_state"][:] = state
-        if self.own is not None:
-            parts["local"][:] = _local(self.own, self.env, layout, parts["agents_view"])
+        parts["local"][:] = _local(self.own, self.env, layout.agents, parts["agents_view"])
         parts["terminated"][()], parts["truncated"][()] = end
         parts["time"][()] = self.time
         if not np.isfinite(numbers).all():
@@ -219,7 +218,7 @@ def make(recipe: Recipe) -> Any:
     """The environment, with PettingZoo's `ParallelEnv` interface."""
     if recipe.adapter == "gymnasium":
         return _AsParallel(_make_gymnasium(recipe))
-    make_parallel = getattr(_module(recipe), "parallel_env", None)
+    make_parallel = getattr(_module(recipe.module), "parallel_env", None)
     if not callable(make_parallel):
         raise UnfitError(
             f"{recipe.name} has no function parallel_env: name a module that has one, as those of "
@@ -337,7 +336,7 @@ def _make_gymnasium(recipe: Recipe) -> Any:
     import gymnasium
 
     name = recipe.name.rpartition(":")[2]
-    _module(recipe)
+    _module(recipe.module)
     if name not in gymnasium.registry:
         raise UnfitError(
             f"Gymnasium has no environment {name!r}: name the module that registers it too, "
@@ -346,20 +345,24 @@ def _make_gymnasium(recipe: Recipe) -> Any:
     return gymnasium.make(name, disable_env_checker=True, **recipe.options)
 
 
-def _module(recipe: Recipe) -> ModuleType | None:
+@cache
+def _module(place: str) -> ModuleType | None:
     """Import the environment's module, by name or from a file."""
-    place = recipe.module
     if not place.endswith(".py"):
         return importlib.import_module(place) if place else None
-    name = f"dgmarl_user_{Path(place).stem}"
-    if name not in sys.modules:
-        if not Path(place).is_file():
-            raise UnfitError(f"there is no Python file {place}: check the path.")
-        module = sys.modules[name] = ModuleType(name)
-        module.__file__ = place
-        # The source itself: a `__pycache__` beside it may hold other code than what is trusted.
-        exec(compile(Path(place).read_bytes(), place, "exec"), module.__dict__)
-    return sys.modules[name]
+    if not Path(place).is_file():
+        raise UnfitError(f"there is no Python file {place}: check the path.")
+    return load_file(place)
+
+
+def load_file(path: str) -> ModuleType:
+    """Execute the source of a Python file as a module: a `__pycache__` beside it may hold other
+    code than what is trusted."""
+    name = f"dgmarl_user_{Path(path).stem}"
+    module = sys.modules[name] = ModuleType(name)  # dataclasses look their module up by name
+    module.__file__ = path
+    exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
+    return module
 
 
 def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
@@ -370,27 +373,18 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
             raise UnfitError(
                 f"{recipe.name}: the actions of {agent} are {space}, but must be a Discrete space."
             )
-    views, infos = env.reset(seed=0)
-    sizes = tuple(_view_size(env.observation_space(agent)) for agent in agents)
+    env.reset(seed=0)
     state = _state(env)
-    padded = np.zeros((len(agents), max(sizes)), np.float32)
-    for k, agent in enumerate(agents):
-        if agent in views:
-            view, _ = _view(env.observation_space(agent), views[agent], infos.get(agent))
-            padded[k, : view.size] = view
-    layout = Layout(
+    sizes = tuple(_view_size(env.observation_space(agent)) for agent in agents)
+    return Layout(
         agents,
         sizes,
         tuple(int(space.n) for space in spaces),
         tuple(int(space.start) for space in spaces),
         0 if state is None else np.size(state),
-        0,
+        _local(own, env, agents, np.zeros((len(agents), max(sizes)))).shape[1],
         recipe.horizon or _longest(env, recipe),
     )
-    if own is None:
-        return layout
-    local = _local(own, env, layout, padded)
-    return replace(layout, local_size=local.shape[1])
 
 
 def _longest(env: Any, recipe: Recipe) -> int:
@@ -438,11 +432,11 @@ def _view(space: Any, value: Any, info: Any) -> tuple[np.ndarray, Any]:
     return np.asarray(value, np.float32).reshape(-1), mask
 
 
-def _own_state(recipe: Recipe) -> Any:
-    """How to get local states: a function, places in the observation, or None."""
+def _own_state(recipe: Recipe) -> list[int] | Callable[..., Any]:
+    """How to get local states: a function, or places in the observation."""
     if not isinstance(recipe.local_state, str):
-        return list(recipe.local_state) or None
-    function = getattr(_module(recipe), recipe.local_state, None)
+        return list(recipe.local_state)
+    function = getattr(_module(recipe.module), recipe.local_state, None)
     if not callable(function):
         raise UnfitError(
             f"local_state is {recipe.local_state!r}, but must be places in the observation, such "
@@ -452,10 +446,11 @@ def _own_state(recipe: Recipe) -> Any:
 
 
 def _local(
-    own: list[int] | Callable[..., Any], env: Any, layout: Layout, views: np.ndarray
+    own: list[int] | Callable[..., Any], env: Any, agents: Iterable[str], views: np.ndarray
 ) -> np.ndarray:
+    """[N, L] local states."""
     if callable(own):
-        return np.stack([np.ravel(own(env, agent)).astype(np.float32) for agent in layout.agents])
+        return np.stack([np.ravel(own(env, agent)).astype(np.float32) for agent in agents])
     if not all(0 <= place < views.shape[1] for place in own):
         raise UnfitError(f"local_state is {own}, but observations have {views.shape[1]} numbers.")
     return views[:, own]

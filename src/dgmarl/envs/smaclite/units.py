@@ -1,6 +1,6 @@
 """Unit types and their properties."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from dgmarl.errors import UsageError
@@ -65,21 +65,12 @@ class UnitType:
                     f"a unit type has {name}={getattr(self, name)}, but must be above 0: choose a "
                     "positive number."
                 )
-        for name in (
-            "damage",
-            "cooldown",
-            "speed",
-            "attack_range",
-            "shield",
-            "energy",
-            "armor",
-            "hp_regeneration",
-            "blast_radius",
-        ):
-            if not 0 <= getattr(self, name) < float("inf"):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is float and not 0 <= value < float("inf"):
                 raise UsageError(
-                    f"a unit type has {name}={getattr(self, name)}, which must not be negative: "
-                    "choose 0 or more."
+                    f"a unit type has {field.name}={value}, which must not be negative: choose 0 "
+                    "or more."
                 )
         if not 1 <= self.attacks <= 8:
             raise UsageError(
@@ -101,97 +92,52 @@ class UnitType:
         return self.damage + (self.bonus if self.bonus_against in target.attributes else 0.0)
 
 
+_BOTH: tuple[Plane, ...] = ("ground", "air")
+_LIGHT: tuple[Attribute, ...] = ("light", "biological")
+_ARMORED: tuple[Attribute, ...] = ("armored", "mechanical")
+
 UNIT_TYPES: dict[str, UnitType] = {
-    "marine": UnitType(
-        hp=45,
-        damage=6,
-        cooldown=0.61,
-        speed=3.15,
-        attack_range=5,
-        size=0.75,
-        hits=("ground", "air"),
-        attributes=("light", "biological"),
-    ),
+    # Hit points, damage, cooldown, speed, attack range, size.
+    "marine": UnitType(45, 6, 0.61, 3.15, 5, 0.75, hits=_BOTH, attributes=_LIGHT),
     "marauder": UnitType(
-        hp=125,
-        damage=10,
-        cooldown=1.07,
-        speed=3.15,
-        attack_range=6,
-        size=1.125,
+        *(125, 10, 1.07, 3.15, 6, 1.125),
         armor=1,
         attributes=("armored", "biological"),
         bonus=10,
         bonus_against="armored",
     ),
     "medivac": UnitType(
-        hp=150,
-        damage=0,
-        cooldown=0,
-        speed=3.5,
-        attack_range=4,
-        size=1.5,
+        *(150, 0, 0, 3.5, 4, 1.5),
         energy=200,
         starting_energy=50,
         armor=1,
         plane="air",
-        attributes=("armored", "mechanical"),
+        attributes=_ARMORED,
         healer=True,
     ),
     "stalker": UnitType(
-        hp=80,
-        damage=13,
-        cooldown=1.34,
-        speed=4.13,
-        attack_range=6,
-        size=1.25,
+        *(80, 13, 1.34, 4.13, 6, 1.25),
         shield=80,
         armor=1,
-        hits=("ground", "air"),
-        attributes=("armored", "mechanical"),
+        hits=_BOTH,
+        attributes=_ARMORED,
         bonus=5,
         bonus_against="armored",
     ),
     "zealot": UnitType(
-        hp=100,
-        damage=8,
-        cooldown=0.86,
-        speed=3.15,
-        attack_range=MELEE,
-        size=1,
-        shield=50,
-        armor=1,
-        attacks=2,
-        attributes=("light", "biological"),
+        *(100, 8, 0.86, 3.15, MELEE, 1), shield=50, armor=1, attacks=2, attributes=_LIGHT
     ),
     "zergling": UnitType(
-        hp=35,
-        damage=5,
-        cooldown=0.497,
-        speed=4.13,
-        attack_range=MELEE,
-        size=0.75,
-        hp_regeneration=0.38,
-        attributes=("light", "biological"),
+        *(35, 5, 0.497, 4.13, MELEE, 0.75), hp_regeneration=0.38, attributes=_LIGHT
     ),
     "baneling": UnitType(
-        hp=30,
-        damage=80,
-        cooldown=1,
-        speed=3.15,
-        attack_range=0.25,
-        size=0.75,
+        *(30, 80, 1, 3.15, 0.25, 0.75),
         hp_regeneration=0.38,
         attributes=("biological",),
         blast_radius=2.2,
     ),
     "spine_crawler": UnitType(
-        hp=300,
-        damage=25,
-        cooldown=1.32,
-        speed=0,
-        attack_range=7,
-        size=1,
+        *(300, 25, 1.32, 0, 7, 1),
         armor=2,
         hp_regeneration=0.38,
         scan_range=10,

@@ -19,6 +19,9 @@ from dgmarl.paper.theory.expected_gradient import (
 )
 from dgmarl.paper.theory.networked_mdp import (
     Array,
+    Graph,
+    LocalKernel,
+    Logits,
     NetworkedMDP,
     exact_gradient,
     joint_policy,
@@ -27,9 +30,7 @@ from dgmarl.paper.theory.networked_mdp import (
 )
 
 
-def without_edge(
-    rng: Generator, mdp: NetworkedMDP, graph: Bool[Array, "joint N N"] | None = None
-) -> Bool[Array, "joint N N"] | None:
+def without_edge(rng: Generator, mdp: NetworkedMDP, graph: Graph | None = None) -> Graph | None:
     """The graph with one true edge k -> i removed, in every state where i has one certain local
     state. None: no edge left."""
     graph = (mdp.graph if graph is None else graph).copy()
@@ -60,9 +61,7 @@ def observation_groups(
     return groups.reshape(n_joint, n_actions)
 
 
-def marginal_kernel(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"], graph: Bool[Array, "joint N N"]
-) -> Float[Array, "N joint joint_action S"]:
+def marginal_kernel(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> LocalKernel:
     """The paper's P^i_G': the next-state law given the parents in `graph` alone, under the
     discounted visits of the policy."""
     weight = visits(mdp, logits)[:, None] * joint_policy(mdp, logits)
@@ -71,9 +70,7 @@ def marginal_kernel(
     )
 
 
-def best_kernel(
-    mdp: NetworkedMDP, graph: Bool[Array, "joint N N"]
-) -> Float[Array, "N joint joint_action S"]:
+def best_kernel(mdp: NetworkedMDP, graph: Graph) -> LocalKernel:
     """For S = 2: each local kernel on `graph` nearest to the true one in sup norm, the middle of
     what missing parents can do.
 
@@ -96,22 +93,12 @@ def best_kernel(
     return np.stack(kernels)
 
 
-def product_kernel(
-    mdp: NetworkedMDP, local: Float[Array, "N joint joint_action S"]
-) -> Float[Array, "joint joint_action joint"]:
-    """The joint kernel of given local kernels."""
-    joint = np.ones_like(mdp.kernel)
-    for i in range(mdp.n_agents):
-        joint = joint * local[i][:, :, mdp.states[:, i]]
-    return joint
-
-
-def kernel_distance(mdp: NetworkedMDP, local: Float[Array, "N joint joint_action S"]) -> float:
+def kernel_distance(mdp: NetworkedMDP, local: LocalKernel) -> float:
     """epsilon = sup_{s,a} || P(. | s, a) - P'(. | s, a) ||_1."""
-    return float(np.abs(mdp.kernel - product_kernel(mdp, local)).sum(axis=-1).max())
+    return float(np.abs(mdp.kernel - mdp.product(local)).sum(axis=-1).max())
 
 
-def score_bound(logits: Float[Array, "N S A"]) -> Float[Array, "N"]:
+def score_bound(logits: Logits) -> Float[Array, "N"]:
     """B_j = sup || grad log pi_j(a | x) || for softmax policies: the longest of the vectors e_a -
     pi_j(. | x)."""
     policy = softmax(logits)
@@ -119,9 +106,7 @@ def score_bound(logits: Float[Array, "N S A"]) -> Float[Array, "N"]:
     return np.linalg.norm(scores, axis=-1).max(axis=(1, 2))
 
 
-def graph_lemma(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"], graph: Bool[Array, "joint N N"]
-) -> tuple[float, float, float]:
+def graph_lemma(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> tuple[float, float, float]:
     """For the worst pair (j, i): gradient error, epsilon, and B_j gamma epsilon R / (1-gamma)^2,
     which the proof's constant 3 multiplies."""
     error = np.linalg.norm(
@@ -158,7 +143,7 @@ def long_memory_ratio(gamma: float, reach: int = 400) -> float:
     return float(slope * (1 - gamma) / score_size)
 
 
-def recursion_gap(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> float:
+def recursion_gap(mdp: NetworkedMDP, logits: Logits) -> float:
     """How far the recursion in the bound on T_2, Q^{ij}(s,a) = E[gamma Q^{ij}(s_1,a_1) + gamma^t'
     r^i_t'] for i != j, is from true.
 
@@ -226,9 +211,7 @@ def bridge(
     return sets
 
 
-def information_bound(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"], graph: Bool[Array, "joint N N"]
-) -> Float[Array, "N 2"]:
+def information_bound(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> Float[Array, "N 2"]:
     """For every target i: E || P^i - P^i_G' ||_1 and the right-hand side of the mutual-information
     bound."""
     weight = visits(mdp, logits)[:, None] * joint_policy(mdp, logits)
@@ -244,7 +227,7 @@ def information_bound(
     return np.array(pairs)
 
 
-def entropy_objective_gap(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> tuple[float, float]:
+def entropy_objective_gap(mdp: NetworkedMDP, logits: Logits) -> tuple[float, float]:
     """The two sides of equation objective for agents i = 0, j = 1: I(S^i'; A^j | S^i, A^i, S^j) and
     H(A^j|S^j) - H(A^j|S^i,S^j,S^i')."""
     weight = visits(mdp, logits)[:, None] * joint_policy(mdp, logits)

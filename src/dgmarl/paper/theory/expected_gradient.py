@@ -13,7 +13,12 @@ from jaxtyping import Bool, Float, Int
 
 from dgmarl.paper.theory.networked_mdp import (
     Array,
+    Graph,
+    Logits,
     NetworkedMDP,
+    PairGradient,
+    Signal,
+    StateValues,
     joint_policy,
     score_average,
     state_chain,
@@ -21,7 +26,7 @@ from dgmarl.paper.theory.networked_mdp import (
     visits,
 )
 
-Weight = Callable[[Bool[Array, "joint N N"]], Float[Array, "N joint sets"]]
+Weight = Callable[[Graph], Float[Array, "N joint sets"]]
 
 
 def membership(n_agents: int) -> Bool[Array, "sets N"]:
@@ -30,18 +35,18 @@ def membership(n_agents: int) -> Bool[Array, "sets N"]:
     return (np.arange(2**n_agents)[:, None] >> np.arange(n_agents)) % 2 == 1
 
 
-def reached_next(graph: Bool[Array, "joint N N"]) -> Bool[Array, "joint sets N"]:
+def reached_next(graph: Graph) -> Bool[Array, "joint sets N"]:
     """Which agents are reached one step after state s when the agents of a set were reached before
     it."""
     return np.einsum("fk,ski->sfi", membership(graph.shape[1]).astype(int), graph.astype(int)) > 0
 
 
-def next_set(graph: Bool[Array, "joint N N"]) -> Int[Array, "joint sets"]:
+def next_set(graph: Graph) -> Int[Array, "joint sets"]:
     """The number of the set R_{t+1}, given s_t and R_t."""
     return reached_next(graph) @ (1 << np.arange(graph.shape[1]))
 
 
-def reward_weight(reward_graph: Bool[Array, "joint N N"]) -> Weight:
+def reward_weight(reward_graph: Graph) -> Weight:
     """1(j in Pa^i(s_t, t)): some reached k is a reward parent of i now. The identity reward graph
     gives Proposition 1."""
     return lambda graph: reached_next(reward_graph).transpose(2, 0, 1).astype(float)
@@ -51,32 +56,27 @@ def td_weight(lambda_: float, *, weighted: bool) -> Weight:
     """Algorithm 1's weight of the TD error of i at t: is i reached at t + 1? `weighted`: lambda *
     reached + 1 - lambda."""
 
-    def weigh(graph: Bool[Array, "joint N N"]) -> Float[Array, "N joint sets"]:
+    def weigh(graph: Graph) -> Float[Array, "N joint sets"]:
         reached = reached_next(graph).transpose(2, 0, 1).astype(float)
         return lambda_ * reached + 1 - lambda_ if weighted else reached
 
     return weigh
 
 
-def text_td_weight(graph: Bool[Array, "joint N N"]) -> Float[Array, "N joint sets"]:
+def text_td_weight(graph: Graph) -> Float[Array, "N joint sets"]:
     """The weight in the text above Algorithm 1, one hop shorter: is i reached at t (not t + 1)?"""
     reached = membership(graph.shape[1]).T.astype(float)
     return np.repeat(reached[:, None], len(graph), axis=1)
 
 
-def meeting_weight(graph: Bool[Array, "joint N N"]) -> Float[Array, "N joint sets"]:
+def meeting_weight(graph: Graph) -> Float[Array, "N joint sets"]:
     """1 at the meeting step M alone: i is not reached at M but is at M + 1."""
     before = membership(graph.shape[1]).T[:, None]
     return (reached_next(graph).transpose(2, 0, 1) & ~before).astype(float)
 
 
 def credited_values(
-    mdp: NetworkedMDP,
-    logits: Float[Array, "N S A"],
-    graph: Bool[Array, "joint N N"],
-    amount: Float[Array, "N joint joint_action"],
-    weight: Weight,
-    discount: float,
+    mdp: NetworkedMDP, logits: Logits, graph: Graph, amount: Signal, weight: Weight, discount: float
 ) -> Float[Array, "N N joint joint_action"]:
     """E[ sum_t discount^t weight^i(s_t, R_t) amount^i(s_t, a_t) | s_0 = s, a_0 = a, R_0 = {j} ];
     axes source j, target i, s, a."""
@@ -96,9 +96,8 @@ def credited_values(
     by_source = []
     for j in range(mdp.n_agents):
         first = 1 << j
-        arrived = later[
-            :, :, following[:, first]
-        ]  # [i, s', s]: value at s' with the set that s leads to
+        # [i, s', s]: value at s' with the set that s leads to
+        arrived = later[:, :, following[:, first]]
         by_source.append(
             weights[:, :, first, None] * amount
             + discount * np.einsum("sat,its->isa", mdp.kernel, arrived)
@@ -108,10 +107,10 @@ def credited_values(
 
 def gradient_from(
     mdp: NetworkedMDP,
-    logits: Float[Array, "N S A"],
+    logits: Logits,
     signal: Float[Array, "N N joint joint_action"],
     start_discount: float | None = None,
-) -> Float[Array, "N N S A"]:
+) -> PairGradient:
     """sum_t start_discount^t E[ grad log pi_j(a_t^j | s_t^j) signal^{ji}(s_t, a_t) ] for every
     source j and target i."""
     weight = visits(mdp, logits, start_discount)
@@ -120,11 +119,11 @@ def gradient_from(
 
 def dependence_graph_gradient(
     mdp: NetworkedMDP,
-    logits: Float[Array, "N S A"],
-    graph: Bool[Array, "joint N N"] | None = None,
-    reward_graph: Bool[Array, "joint N N"] | None = None,
+    logits: Logits,
+    graph: Graph | None = None,
+    reward_graph: Graph | None = None,
     start_discount: float | None = None,
-) -> Float[Array, "N N S A"]:
+) -> PairGradient:
     """Proposition 1 and Proposition prop:global_generalized, with the true graphs unless others are
     given.
 
@@ -136,7 +135,7 @@ def dependence_graph_gradient(
     return gradient_from(mdp, logits, signal, start_discount)
 
 
-def own_state_critic(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "N joint"]:
+def own_state_critic(mdp: NetworkedMDP, logits: Logits) -> StateValues:
     """The best critic that sees s^i alone: the discounted-visit average of V^i over everybody
     else's state."""
     exact, weight = values(mdp, logits), visits(mdp, logits)
@@ -147,9 +146,7 @@ def own_state_critic(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[
     return critic
 
 
-def td_errors(
-    mdp: NetworkedMDP, critic: Float[Array, "N joint"]
-) -> Float[Array, "N joint joint_action"]:
+def td_errors(mdp: NetworkedMDP, critic: StateValues) -> Signal:
     """E[ r^i_t + gamma V^i(s_{t+1}) - V^i(s_t) | s_t, a_t ]."""
     return (
         mdp.reward + mdp.gamma * np.einsum("sat,it->isa", mdp.kernel, critic) - critic[:, :, None]
@@ -158,11 +155,11 @@ def td_errors(
 
 def td_form_gradient(
     mdp: NetworkedMDP,
-    logits: Float[Array, "N S A"],
-    critic: Float[Array, "N joint"],
+    logits: Logits,
+    critic: StateValues,
     lambda_: float = 1.0,
     weight: Weight | None = None,
-) -> Float[Array, "N N S A"]:
+) -> PairGradient:
     """Algorithm 1 (the `td` form): GAE over the TD errors of i that lie after the meeting step.
     Plain weights unless told."""
     weight = td_weight(lambda_, weighted=False) if weight is None else weight
@@ -173,11 +170,8 @@ def td_form_gradient(
 
 
 def lambda_advantage(
-    mdp: NetworkedMDP,
-    logits: Float[Array, "N S A"],
-    critic: Float[Array, "N joint"],
-    lambda_: float,
-) -> Float[Array, "N joint joint_action"]:
+    mdp: NetworkedMDP, logits: Logits, critic: StateValues, lambda_: float
+) -> Signal:
     """E[ GAE^i_t | s_t, a_t ] without any graph."""
     delta, decay = td_errors(mdp, critic), mdp.gamma * lambda_
     mean = np.einsum("sa,isa->si", joint_policy(mdp, logits), delta)
@@ -186,11 +180,8 @@ def lambda_advantage(
 
 
 def return_form_gradient(
-    mdp: NetworkedMDP,
-    logits: Float[Array, "N S A"],
-    critic: Float[Array, "N joint"],
-    lambda_: float = 1.0,
-) -> Float[Array, "N N S A"]:
+    mdp: NetworkedMDP, logits: Logits, critic: StateValues, lambda_: float = 1.0
+) -> PairGradient:
     """The `return` form: GAE^j + sum_{i != j} gamma^(M - t) (GAE^i[M] + V^i[M]). A pair baseline
     has no expected effect."""
     own = lambda_advantage(mdp, logits, critic, lambda_)
@@ -202,11 +193,8 @@ def return_form_gradient(
 
 
 def ungraphed_gae_gradient(
-    mdp: NetworkedMDP,
-    logits: Float[Array, "N S A"],
-    critic: Float[Array, "N joint"],
-    lambda_: float,
-) -> Float[Array, "N N S A"]:
+    mdp: NetworkedMDP, logits: Logits, critic: StateValues, lambda_: float
+) -> PairGradient:
     """Ordinary GAE of every target with the same critic: what the graph forms are to be compared
     with when lambda < 1."""
     signal = lambda_advantage(mdp, logits, critic, lambda_)

@@ -4,13 +4,12 @@
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Bool, Float
 from numpy.random import Generator
 
 from dgmarl.paper.theory import bounds, moments
 from dgmarl.paper.theory import expected_gradient as eg
 from dgmarl.paper.theory import networked_mdp as nm
-from dgmarl.paper.theory.networked_mdp import Array, NetworkedMDP, linked_graph
+from dgmarl.paper.theory.networked_mdp import Logits, NetworkedMDP, PairGradient, linked_graph
 from dgmarl.paper.theory.sampling import sample_trajectories, sampled_gradients
 from dgmarl.paper.theory.verdicts import (
     EXACT,
@@ -25,8 +24,8 @@ from dgmarl.paper.theory.verdicts import (
 )
 from dgmarl.paper.theory.voter import topology
 
-Case = tuple[NetworkedMDP, Float[Array, "N S A"]]
-Gradient = Callable[[NetworkedMDP, Float[Array, "N S A"]], Float[Array, "N N S A"]]
+Case = tuple[NetworkedMDP, Logits]
+Gradient = Callable[[NetworkedMDP, Logits], PairGradient]
 
 
 def _cases(rng: Generator, sizes: Sizes, draw: Callable[[int], NetworkedMDP]) -> list[Case]:
@@ -53,11 +52,13 @@ def gradient_section(rng: Generator, sizes: Sizes) -> Section:
         sizes,
         lambda n: nm.random_mdp(rng, linked_graph(rng, n), reward_graph=linked_graph(rng, n)),
     )
-    selfless = _cases(
-        rng,
-        sizes,
-        lambda n: nm.random_mdp(rng, linked_graph(rng, n), reward_graph=_selfless_graph(rng, n)),
-    )
+
+    def selfless_mdp(n: int) -> NetworkedMDP:
+        """Reward parent sets that depend on s^i but never contain i."""
+        graph, rewards = linked_graph(rng, n), linked_graph(rng, n) & ~np.eye(n, dtype=bool)
+        return nm.random_mdp(rng, graph, reward_graph=rewards)
+
+    selfless = _cases(rng, sizes, selfless_mdp)
     joint = _cases(
         rng, sizes, lambda n: nm.random_mdp(rng, linked_graph(rng, n, nm.joint_state_graph))
     )
@@ -179,12 +180,8 @@ def sampling_claim(rng: Generator, sizes: Sizes) -> Claim:
         )
         sampled = sampled_gradients(drawn, mdp.gamma)
         for estimates in sampled.values():
-            furthest.append(
-                np.abs(
-                    (estimates.mean(axis=0) - exact)
-                    / (estimates.std(axis=0) / np.sqrt(len(estimates)))
-                ).max()
-            )
+            standard_error = estimates.std(axis=0) / np.sqrt(len(estimates))
+            furthest.append(np.abs((estimates.mean(axis=0) - exact) / standard_error).max())
         variance = {name: estimates.var(axis=0).sum() for name, estimates in sampled.items()}
         ratios.append(variance["standard"] / variance["graph"])
     return Claim(
@@ -202,11 +199,6 @@ def sampling_claim(rng: Generator, sizes: Sizes) -> Claim:
         ),
         {"furthest": float(max(furthest)), "smallest_variance_ratio": float(min(ratios))},
     )
-
-
-def _selfless_graph(rng: Generator, n_agents: int) -> Bool[Array, "joint N N"]:
-    """Reward parent sets that depend on s^i but never contain i."""
-    return linked_graph(rng, n_agents) & ~np.eye(n_agents, dtype=bool)
 
 
 def form_section(rng: Generator, sizes: Sizes) -> Section:

@@ -3,6 +3,7 @@ Theorem 1 counts."""
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,12 +122,8 @@ def _special_case_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
         grown = {
             key: moments.growth_exponent(size, np.array([getattr(row, key) for row in chosen]))
             for key in (
-                "gamma_total",
-                "gamma_max",
-                "graph",
-                "standard",
-                "constant_graph",
-                "constant_standard",
+                *("gamma_total", "gamma_max", "graph", "standard"),
+                *("constant_graph", "constant_standard"),
             )
         }
         as_said = grown["gamma_total"] <= power + EXACT and grown["gamma_max"] <= power - 1 + EXACT
@@ -173,19 +170,10 @@ def sample_section(rng: Generator, sizes: Sizes, progress: Callable[[float], Non
         )
         for n in agents
     ]
-    counts = []
+    counts, recipe = [], {"epsilon": SAMPLES_EPSILON, "gamma": SAMPLES_GAMMA}
+    count = partial(complexity.samples_to_stationary, rng, n_seeds=sizes.seeds, **recipe)
     for done, (name, estimator, n) in enumerate(plan):
-        counts.append(
-            complexity.samples_to_stationary(
-                rng,
-                name,
-                n,
-                estimator,
-                epsilon=SAMPLES_EPSILON,
-                gamma=SAMPLES_GAMMA,
-                n_seeds=sizes.seeds,
-            )
-        )
+        counts.append(count(name, n, estimator))
         progress((done + 1) / len(plan))
     claims, curves = [], []
     for name in networks:
@@ -193,12 +181,7 @@ def sample_section(rng: Generator, sizes: Sizes, progress: Callable[[float], Non
             claim, curve = _sample_claim(counts, name, estimator)
             claims.append(claim)
             curves.append(curve)
-    data = {
-        "epsilon": SAMPLES_EPSILON,
-        "gamma": SAMPLES_GAMMA,
-        "runs": [asdict(c) for c in counts],
-        "curves": curves,
-    }
+    data = {**recipe, "runs": [asdict(c) for c in counts], "curves": curves}
     return Section("Samples to a stationary point", claims, data)
 
 
@@ -213,11 +196,8 @@ def _sample_claim(
     paper = np.array([p[estimator] for p in predicted])
     proved = np.array([p[f"{estimator} proved"] for p in predicted])
     each = np.array([moments.growth_exponent(size, column) for column in needed.T])
-    power, paper_power, proved_power = (
-        float(each.mean()),
-        *(moments.growth_exponent(size, p) for p in (paper, proved)),
-    )
-    deviation = float(each.std(ddof=1))
+    paper_power, proved_power = (moments.growth_exponent(size, p) for p in (paper, proved))
+    power, deviation = float(each.mean()), float(each.std(ddof=1))
     seeds_apart = float((needed.max(axis=1) / needed.min(axis=1)).max())
     numbers = {
         "exponent": power,

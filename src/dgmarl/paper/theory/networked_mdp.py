@@ -15,6 +15,16 @@ from jaxtyping import Bool, Float, Int
 from numpy.random import Generator
 
 Array = np.ndarray
+Graph = Bool[Array, "joint N N"]
+"""Who is in whose parent set, in every joint state."""
+Logits = Float[Array, "N S A"]
+"""Of softmax policies on local states."""
+LocalKernel = Float[Array, "N joint joint_action S"]
+Signal = Float[Array, "N joint joint_action"]
+"""What each target gets for every joint state and action."""
+StateValues = Float[Array, "N joint"]
+PairGradient = Float[Array, "N N S A"]
+"""grad_{theta_j} J^i: first axis source j, second axis target i."""
 
 
 def digits(n_agents: int, n_values: int) -> Int[Array, "joint N"]:
@@ -23,14 +33,11 @@ def digits(n_agents: int, n_values: int) -> Int[Array, "joint N"]:
     return np.indices((n_values,) * n_agents).reshape(n_agents, -1).T
 
 
-def own_state_graph(
-    rng: Generator, n_agents: int, n_states: int, edge_probability: float
-) -> Bool[Array, "joint N N"]:
+def own_state_graph(rng: Generator, n_agents: int, n_states: int, edge_probability: float) -> Graph:
     """A random graph whose parent sets Pa^i(s^i) depend on the target's own local state, as the
     paper assumes."""
-    parents = (
-        rng.random((n_agents, n_states, n_agents)) < edge_probability
-    )  # [target, its local state, source]
+    # [target, its local state, source]
+    parents = rng.random((n_agents, n_states, n_agents)) < edge_probability
     states = digits(n_agents, n_states)
     columns = [parents[i, states[:, i]] for i in range(n_agents)]
     return np.stack(columns, axis=-1) | np.eye(n_agents, dtype=bool)
@@ -38,7 +45,7 @@ def own_state_graph(
 
 def joint_state_graph(
     rng: Generator, n_agents: int, n_states: int, edge_probability: float
-) -> Bool[Array, "joint N N"]:
+) -> Graph:
     """A random graph whose parent sets depend on everybody's state: outside the paper's
     assumption."""
     drawn = rng.random((n_states**n_agents, n_agents, n_agents)) < edge_probability
@@ -47,7 +54,7 @@ def joint_state_graph(
 
 def linked_graph(
     rng: Generator, n_agents: int, draw: Callable[..., Array] = own_state_graph
-) -> Bool[Array, "joint N N"]:
+) -> Graph:
     """A random graph with at least one edge between two agents, two local states each."""
     while True:
         graph = draw(rng, n_agents, 2, 0.4)
@@ -55,14 +62,14 @@ def linked_graph(
             return graph
 
 
-def contact_graph(n_agents: int, n_states: int) -> Bool[Array, "joint N N"]:
+def contact_graph(n_agents: int, n_states: int) -> Graph:
     """Two agents influence each other while they stand on the same cell: what a physical world
     gives, and joint-state too."""
     states = digits(n_agents, n_states)
     return states[:, :, None] == states[:, None, :]
 
 
-def static_graph(edges: Bool[Array, "N N"], n_states: int) -> Bool[Array, "joint N N"]:
+def static_graph(edges: Bool[Array, "N N"], n_states: int) -> Graph:
     """The same graph in every state, self-loops added."""
     looped = edges | np.eye(len(edges), dtype=bool)
     return np.repeat(looped[None], n_states ** len(edges), axis=0)
@@ -73,18 +80,18 @@ class NetworkedMDP:
     """N agents with S local states and A actions each; everything as tables over joint states and
     joint actions."""
 
-    local_kernel: Float[Array, "N joint joint_action S"]
+    local_kernel: LocalKernel
     """P_i(s^i' | s, a); depends on the parents' entries of s and a only."""
-    reward: Float[Array, "N joint joint_action"]
+    reward: Signal
     """r^i(s, a) in [0, 1]; depends on the reward parents' entries only (on (s^i, a^i) where the
     reward graph is the identity). """
     start: Float[Array, "joint"]
     """Distribution of the first joint state."""
     gamma: float
     """Discount factor."""
-    graph: Bool[Array, "joint N N"]
+    graph: Graph
     """The true state-dependence graph."""
-    reward_graph: Bool[Array, "joint N N"]
+    reward_graph: Graph
     """The true reward-dependence graph."""
 
     @property
@@ -114,11 +121,12 @@ class NetworkedMDP:
 
     @cached_property
     def kernel(self) -> Float[Array, "joint joint_action joint"]:
-        """P(s' | s, a), the product of the local kernels."""
-        joint = np.ones((*self.local_kernel.shape[1:3], len(self.states)))
-        for i in range(self.n_agents):
-            joint = joint * self.local_kernel[i][:, :, self.states[:, i]]
-        return joint
+        """P(s' | s, a)."""
+        return self.product(self.local_kernel)
+
+    def product(self, local: LocalKernel) -> Float[Array, "joint joint_action joint"]:
+        """The joint kernel of given local kernels."""
+        return np.prod([local[i][:, :, self.states[:, i]] for i in range(self.n_agents)], axis=0)
 
 
 def restrict(
@@ -136,11 +144,11 @@ def restrict(
 
 def random_mdp(
     rng: Generator,
-    graph: Bool[Array, "joint N N"],
+    graph: Graph,
     *,
     n_actions: int = 2,
     gamma: float = 0.9,
-    reward_graph: Bool[Array, "joint N N"] | None = None,
+    reward_graph: Graph | None = None,
 ) -> NetworkedMDP:
     """A networked MDP with random kernels that obey `graph` and rewards in [0, 1] that obey
     `reward_graph` (default: own reward)."""
@@ -161,7 +169,7 @@ def random_mdp(
     )
 
 
-def random_logits(rng: Generator, mdp: NetworkedMDP) -> Float[Array, "N S A"]:
+def random_logits(rng: Generator, mdp: NetworkedMDP) -> Logits:
     """A random softmax policy for every agent, on its own local state."""
     return rng.normal(size=(mdp.n_agents, mdp.n_states, mdp.n_actions))
 
@@ -172,24 +180,20 @@ def softmax(logits: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def joint_policy(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"]
-) -> Float[Array, "joint joint_action"]:
+def joint_policy(mdp: NetworkedMDP, logits: Logits) -> Float[Array, "joint joint_action"]:
     """pi(a | s) = prod_i pi_i(a^i | s^i)."""
     local = softmax(logits)
-    joint = np.ones((len(mdp.states), len(mdp.actions)))
-    for i in range(mdp.n_agents):
-        joint = joint * local[i][mdp.states[:, i]][:, mdp.actions[:, i]]
-    return joint
+    agents = range(mdp.n_agents)
+    return np.prod([local[i][mdp.states[:, i]][:, mdp.actions[:, i]] for i in agents], axis=0)
 
 
-def state_chain(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "joint joint"]:
+def state_chain(mdp: NetworkedMDP, logits: Logits) -> Float[Array, "joint joint"]:
     """P_pi(s' | s)."""
     return np.einsum("sa,sat->st", joint_policy(mdp, logits), mdp.kernel)
 
 
 def visits(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"], discount: float | None = None
+    mdp: NetworkedMDP, logits: Logits, discount: float | None = None
 ) -> Float[Array, "joint"]:
     """sum_t discount^t P(s_t = s): the paper's rho / (1 - gamma) when `discount` is gamma, its
     default."""
@@ -199,7 +203,7 @@ def visits(
     )
 
 
-def values(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "N joint"]:
+def values(mdp: NetworkedMDP, logits: Logits) -> StateValues:
     """V^i(s), exactly."""
     expected_reward = np.einsum("sa,isa->si", joint_policy(mdp, logits), mdp.reward)
     return np.linalg.solve(
@@ -207,24 +211,18 @@ def values(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "N 
     ).T
 
 
-def action_values(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"]
-) -> Float[Array, "N joint joint_action"]:
+def action_values(mdp: NetworkedMDP, logits: Logits) -> Signal:
     """Q^i(s, a), exactly."""
     return mdp.reward + mdp.gamma * np.einsum("sat,it->isa", mdp.kernel, values(mdp, logits))
 
 
-def returns(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "N"]:
+def returns(mdp: NetworkedMDP, logits: Logits) -> Float[Array, "N"]:
     """J^i, exactly."""
     return values(mdp, logits) @ mdp.start
 
 
 def score_average(
-    mdp: NetworkedMDP,
-    logits: Float[Array, "N S A"],
-    agent: int,
-    signal: Float[Array, "N joint joint_action"],
-    weight: Float[Array, "joint"],
+    mdp: NetworkedMDP, logits: Logits, agent: int, signal: Signal, weight: Float[Array, "joint"]
 ) -> Float[Array, "N S A"]:
     """sum_s weight(s) E_{a ~ pi}[ grad log pi_j(a^j | s^j) signal^i(s, a) ] for source j = `agent`
     and every target i."""
@@ -235,23 +233,18 @@ def score_average(
     return batched_index - softmax(logits)[agent] * batched_index.sum(axis=-1, keepdims=True)
 
 
-def exact_gradient(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> Float[Array, "N N S A"]:
+def exact_gradient(mdp: NetworkedMDP, logits: Logits) -> PairGradient:
     """grad_{theta_j} J^i by the policy gradient theorem (equation cross-grad); first axis source j,
     second axis target i."""
     signal, weight = action_values(mdp, logits), visits(mdp, logits)
     return np.stack([score_average(mdp, logits, j, signal, weight) for j in range(mdp.n_agents)])
 
 
-def exact_hessian(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"], step: float = 1e-5
-) -> Float[Array, "D D"]:
+def exact_hessian(mdp: NetworkedMDP, logits: Logits, step: float = 1e-5) -> Float[Array, "D D"]:
     """Hessian of sum_i J^i over all N*S*A logits: central differences of the exact gradient,
     accurate to about 1e-9."""
     columns = []
-    for d in range(logits.size):
-        shift = np.zeros(logits.size)
-        shift[d] = step
-        shift = shift.reshape(logits.shape)
+    for shift in step * np.eye(logits.size).reshape(-1, *logits.shape):
         difference = exact_gradient(mdp, logits + shift) - exact_gradient(mdp, logits - shift)
         columns.append(difference.sum(axis=1).ravel() / (2 * step))
     return np.stack(columns, axis=1)

@@ -4,9 +4,12 @@ proofs."""
 import re
 from html import escape
 
+from markupsafe import Markup
+
 from dgmarl.paper.theory import plots
 from dgmarl.paper.theory.verdicts import Claim, Section
-from dgmarl.report.html import page
+from dgmarl.report.figures import inline_svg
+from dgmarl.report.html import render
 
 PROOF_NOTES = [
     "Proposition 1, proof: the step from t = 1 to t = 2 averages over a_0 with s_1 held fixed, "
@@ -113,7 +116,7 @@ def render_page(sections: list[Section], *, seed: int, quick: bool) -> str:
         + "".join(_section(section) for section in sections)
         + f"<h2>Slips in the text and the proofs</h2><ul>{notes}</ul>"
     )
-    return page("Theory laboratory", body)
+    return render("plain.html", title="Theory laboratory", body=Markup(body))
 
 
 def _section(section: Section) -> str:
@@ -122,12 +125,11 @@ def _section(section: Section) -> str:
         f"<th>{name}</th>"
         for name in ("Claim", "Where in the paper", "Predicted", "Measured", "Holds?")
     )
-    picture = FIGURES.get(section.title)
-    drawn = (
-        f"<figure>{picture[0](section)}<figcaption>{mathematics(picture[1])}</figcaption></figure>"
-        if picture
-        else ""
-    )
+    drawn = ""
+    if section.title in FIGURES:
+        draw, caption = FIGURES[section.title]
+        picture = inline_svg(draw(section.data))
+        drawn = f"<figure>{picture}<figcaption>{mathematics(caption)}</figcaption></figure>"
     return (
         f"<h2>{escape(section.title)}</h2>{drawn}"
         f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
@@ -146,34 +148,34 @@ def _row(claim: Claim) -> str:
 
 FIGURES = {
     "Expected gradients": (
-        lambda section: plots.error_strips(section.data, "gradients"),
+        plots.error_strips,
         "One dot per random MDP. Blue: equal to the exact gradient up to rounding. Orange: not.",
     ),
     "Algorithm 1: td and return forms": (
-        lambda section: plots.error_strips(section.data, "forms"),
+        plots.error_strips,
         (
             "One dot per random MDP, lambda = 1 for the first three and the fifth row, 0.95 for "
             "the others."
         ),
     ),
     "Approximate graphs": (
-        lambda section: plots.graph_lemma(section.data),
+        plots.graph_lemma,
         (
             "Left: far below the bound on random MDPs. Right: a family in which the error outgrows "
             "it as gamma goes to 1."
         ),
     ),
     "Mutual information": (
-        lambda section: plots.information(section.data),
+        plots.information,
         "One dot per random MDP and target whose kernel differs.",
     ),
     "Second moments": (
-        lambda section: plots.second_moments(section.data),
+        plots.second_moments,
         "Both estimators on the same trajectories. Where a solid line crosses the dashed line of "
         "its colour, the paper's bound fails.",
     ),
     "Samples to a stationary point": (
-        lambda section: plots.sample_counts(section.data),
+        plots.sample_counts,
         "Lines: mean over seeds; dots: seeds. Dashed and dotted: the growth of the bounds, "
         "through the first measured point (bounds have no constants to compare).",
     ),

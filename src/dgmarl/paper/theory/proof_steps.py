@@ -6,6 +6,7 @@ from jaxtyping import Float
 from dgmarl.paper.theory.moments import fixed_graph_credit
 from dgmarl.paper.theory.networked_mdp import (
     Array,
+    Logits,
     NetworkedMDP,
     exact_hessian,
     joint_policy,
@@ -15,7 +16,7 @@ from dgmarl.paper.theory.voter import VoterNetwork
 
 
 def agent_scores(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"], agent: int
+    mdp: NetworkedMDP, logits: Logits, agent: int
 ) -> Float[Array, "joint joint_action S A"]:
     """grad_{theta_j} log pi_j(a^j | s^j) for every joint state and action."""
     state_is = np.eye(mdp.n_states)[mdp.states[:, agent]]
@@ -24,7 +25,7 @@ def agent_scores(
     return state_is[:, None, :, None] * local[:, :, None, :]
 
 
-def score_given_next_state(mdp: NetworkedMDP, logits: Float[Array, "N S A"], agent: int) -> float:
+def score_given_next_state(mdp: NetworkedMDP, logits: Logits, agent: int) -> float:
     """E || E[ grad log pi_j(a_0^j | s_0^j) | s_0, s_1 ] || over E || grad log pi_j ||.
 
     The proofs of lemmas num2 and block_diag set it to zero; it is not, because the next state tells
@@ -38,7 +39,7 @@ def score_given_next_state(mdp: NetworkedMDP, logits: Float[Array, "N S A"], age
     )
 
 
-def cross_term(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> float:
+def cross_term(mdp: NetworkedMDP, logits: Logits) -> float:
     """The largest | E[ <score_0, score_1> 1(1 <= K_ji(3)) ] | over j, i, relative to E || score
     ||^2: zero if lemma num2 holds at t = 3."""
     policy = joint_policy(mdp, logits)
@@ -55,7 +56,7 @@ def cross_term(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> float:
     return largest
 
 
-def off_diagonal_share(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> float:
+def off_diagonal_share(mdp: NetworkedMDP, logits: Logits) -> float:
     """Frobenius norm of the Hessian's blocks (j, j'), j != j', over that of the whole Hessian.
     Lemma block_diag says 0."""
     hessian = exact_hessian(mdp, logits)
@@ -64,9 +65,7 @@ def off_diagonal_share(mdp: NetworkedMDP, logits: Float[Array, "N S A"]) -> floa
     return float(np.linalg.norm(hessian[~same]) / np.linalg.norm(hessian))
 
 
-def smoothness_ratio(
-    mdp: NetworkedMDP, logits: Float[Array, "N S A"], gamma_matrix: Float[Array, "N N"]
-) -> float:
+def smoothness_ratio(mdp: NetworkedMDP, logits: Logits, gamma_matrix: Float[Array, "N N"]) -> float:
     """|| Hessian || over the lemma's L = R max_j Gamma_j (G^2 + F) / (1-gamma)^2; at most 1 if the
     lemma's conclusion holds."""
     policy = softmax(logits)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from numpy.random import Generator
 
 from dgmarl.credit.gpomdp import gpomdp, graph_gpomdp
-from dgmarl.paper.theory.networked_mdp import Array, NetworkedMDP, joint_policy
+from dgmarl.paper.theory.networked_mdp import Array, Logits, NetworkedMDP, joint_policy
 from dgmarl.paper.theory.proof_steps import agent_scores
 
 
@@ -29,11 +29,7 @@ def _draw(rng: Generator, law: Float[Array, "m K"]) -> Array:
 
 
 def sample_trajectories(
-    rng: Generator,
-    mdp: NetworkedMDP,
-    logits: Float[Array, "N S A"],
-    n_trajectories: int,
-    n_steps: int,
+    rng: Generator, mdp: NetworkedMDP, logits: Logits, n_trajectories: int, n_steps: int
 ) -> Trajectories:
     """Independent trajectories from the start distribution."""
     policy = joint_policy(mdp, logits)

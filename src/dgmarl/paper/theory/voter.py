@@ -38,11 +38,8 @@ def fixed_graph_lags(edges: Bool[Array, "N N"]) -> Float[Array, "N N"]:
     """The paper's T_ji on a fixed graph: the number of hops from j to i, infinite where there is no
     path."""
     n_agents = len(edges)
-    repeated, ends = (
-        jnp.repeat(jnp.asarray(edges)[None], n_agents, axis=0),
-        jnp.zeros(n_agents, bool),
-    )
-    lags = np.asarray(reward_lags(meeting_times(repeated, ends)))[0]
+    repeated = jnp.repeat(jnp.asarray(edges)[None], n_agents, axis=0)
+    lags = np.asarray(reward_lags(meeting_times(repeated, jnp.zeros(n_agents, bool))))[0]
     return np.where(lags < NEVER, lags, np.inf)
 
 

@@ -1,4 +1,5 @@
-"""Two-player games with a common payoff and one payoff matrix per state.
+"""Matrix games, small enough to verify credit and value decomposition by hand: two players, a
+common payoff and one payoff matrix per state.
 
 The payoff is split evenly: the sum of rewards is the entry of the matrix."""
 

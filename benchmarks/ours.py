@@ -23,7 +23,8 @@ from dgmarl.config.resolve import resolve
 from dgmarl.device import devices_for, mesh_for, use_all_cores
 from dgmarl.envs.base import random_actions
 from dgmarl.rollout import step_and_reset
-from dgmarl.training import Trainer, for_seeds, init_seeds, spread
+from dgmarl.seeds import for_seeds, spread
+from dgmarl.training import Trainer, init_seeds
 
 GAMMA, LAMBDA = 0.99, 0.95
 LISTS_FROM = 64

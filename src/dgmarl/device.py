@@ -182,7 +182,7 @@ def _tell_of_unused(n_devices: int, shape: tuple[int, int]) -> None:
 
 def over_envs(tree: Any, axis: int = 0) -> Any:
     """The same arrays, their axis of environments divided among the devices of the mesh that is in
-    use (`training.for_seeds`). What cannot be divided evenly stays whole on each of them."""
+    use (`seeds.for_seeds`). What cannot be divided evenly stays whole on each of them."""
     spec = PartitionSpec(*[None] * axis, "envs")
 
     def mark(leaf: Array) -> Array:

@@ -9,7 +9,6 @@ checkpoint is that pytree, so a resumed run continues exactly.
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
@@ -19,7 +18,6 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.config.methods import find_method
@@ -27,7 +25,7 @@ from dgmarl.config.resolve import with_n_envs
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import CreditRule
-from dgmarl.device import Devices, count_cores, mesh_for
+from dgmarl.device import Devices, mesh_for
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import RunError, UsageError, quiet_callbacks, raised_by_callback
@@ -35,7 +33,7 @@ from dgmarl.graphs.comparison import compare, references
 from dgmarl.graphs.metrics import density
 from dgmarl.graphs.reach import check_graph
 from dgmarl.graphs.sources import Graphs, GraphSource, as_graphs, make_source
-from dgmarl.hosts import all_together, any_process, lost_process, place, whole
+from dgmarl.hosts import all_together, any_process, lost_process, whole
 from dgmarl.learners.base import Learner, where_active
 from dgmarl.rollout import (
     Batch,
@@ -47,6 +45,7 @@ from dgmarl.rollout import (
     evaluate,
     reset_envs,
 )
+from dgmarl.seeds import compile_separately, compile_together, for_seeds, spread
 
 NOT_RECORDED = frozenset({"graph", "probs"})
 """Needs of credit rules that are computed from the batch instead of recorded in the rollout."""
@@ -439,80 +438,6 @@ def init_seeds(trainer: Trainer) -> TrainState:
     one_by_one = trainer.config.separate_seeds
     init = partial(jax.lax.map, trainer.init) if one_by_one else jax.vmap(trainer.init)
     return jax.jit(init)(keys)
-
-
-def for_seeds(
-    function: Callable[..., Any], n_seeds: int, mesh: Mesh | None = None
-) -> Callable[..., Any]:
-    """`function` of one seed's state (and of what is common to all) for all seeds, spread over the
-    devices of a mesh, by default that of `mesh_for`.
-
-    Seeds of one device are vmapped. A single one goes without the axis of seeds: matrix products
-    with a batch axis of 1 cost a CPU 12 % of its speed. Within a seed the compiler divides the
-    environments, from the marks of `over_envs`.
-    """
-    devices = mesh or mesh_for(n_seeds)
-
-    def of_device(state: Any, *common: Any) -> Any:
-        if n_seeds > devices.shape["seeds"]:
-            return jax.vmap(function, in_axes=(0, *(None for _ in common)))(state, *common)
-        result = function(jax.tree.map(lambda leaf: leaf[0], state), *common)
-        return jax.tree.map(lambda leaf: leaf[None], result)
-
-    def of_all(state: Any, *common: Any) -> Any:
-        seeds, same = PartitionSpec("seeds"), [PartitionSpec() for _ in common]
-        specs = {"in_specs": (seeds, *same), "out_specs": seeds}
-        by_hand = {"seeds"} if devices.shape["envs"] > 1 else set(devices.axis_names)
-        how = {"mesh": devices, "axis_names": by_hand, "check_vma": False}
-        return jax.shard_map(of_device, **how, **specs)(state, *common)
-
-    return of_all if devices.size > 1 else of_device
-
-
-def spread(tree: Any, n_seeds: int, mesh: Mesh | None = None) -> Any:
-    """Arrays with a leading axis of seeds, on the devices where `for_seeds` wants them."""
-    return place(tree, NamedSharding(mesh or mesh_for(n_seeds), PartitionSpec("seeds")))
-
-
-def compile_together(advance: Callable[..., Any], carried: Any) -> Callable[[Any, int], Any]:
-    """`advance` of all seeds as one program for all devices. It overwrites what it is given."""
-    sharding = jax.tree.leaves(carried)[0].sharding  # what comes out goes in again
-    program = jax.jit(advance, donate_argnums=0, out_shardings=sharding)
-    return program.lower(carried, 1).compile()
-
-
-def compile_separately(advance: Callable[..., Any], carried: Any) -> Callable[[Any, int], Any]:
-    """`advance` of one seed, for all seeds, as one program for each device, which computes its
-    seeds one after the other. Each overwrites what it is given.
-
-    Rounding depends on which operations the compiler fuses, and that on how many seeds are vmapped
-    and on whether the program is for several devices. Here it sees one seed and one device."""
-    first = jax.tree.leaves(carried)[0]
-    n_seeds, sharding = len(first), first.sharding
-
-    @partial(jax.jit, donate_argnums=0)
-    def one_by_one(seeds: Any, n_iterations: Array) -> Any:
-        return jax.lax.map(lambda seed: advance(seed, n_iterations), seeds)
-
-    def join(*parts: Array) -> Array:
-        shape = (n_seeds, *parts[0].shape[1:])
-        return jax.make_array_from_single_device_arrays(shape, sharding, parts)
-
-    def advance_all(carried: Any, n_iterations: int) -> Any:
-        pairs = zip(programs, _of_devices(carried), strict=True)
-        return jax.tree.map(join, *[program(part, n_iterations) for program, part in pairs])
-
-    with ThreadPoolExecutor(count_cores()) as threads:
-        lowered = [one_by_one.lower(part, 1) for part in _of_devices(carried)]
-        programs = list(threads.map(lambda program: program.compile(), lowered))
-    return advance_all
-
-
-def _of_devices(tree: Any) -> list[Any]:
-    """What each device of this process has of arrays that are spread over seeds."""
-    leaves, form = jax.tree.flatten(tree)
-    shards = [[shard.data for shard in leaf.addressable_shards] for leaf in leaves]
-    return [form.unflatten(part) for part in zip(*shards, strict=True)]
 
 
 def _start_from(params: Any, state: TrainState) -> TrainState:

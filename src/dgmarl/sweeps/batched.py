@@ -35,17 +35,8 @@ from dgmarl.runs.playing import (
     write_final_replays,
 )
 from dgmarl.runs.recorder import Recorder
-from dgmarl.training import (
-    Advanced,
-    Program,
-    Trainer,
-    TrainState,
-    compile_together,
-    for_seeds,
-    init_seeds,
-    spread,
-    train,
-)
+from dgmarl.seeds import compile_together, for_seeds, spread
+from dgmarl.training import Advanced, Program, Trainer, TrainState, init_seeds, train
 
 GIVEN = ("self", "complete", "oracle", "random:", "fixed:")
 """Graph sources that cost little and learn nothing; names, or how they begin."""

@@ -11,6 +11,7 @@ package: --jaxmarl-checkout names a clone of its repository."""
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -109,7 +110,7 @@ def environments(gpu: bool) -> Iterator[Row]:
         yield Row(section, tasks[2], "smaclite", one, {"kind": "play", "env": BATTLE})
 
 
-def training(gpu: bool, checkout: str) -> Iterator[Row]:
+def training(gpu: bool) -> Iterator[Row]:
     """Whole runs in simple spread."""
     run = {"settings": SETTINGS, "steps": TRAINED_STEPS, "goal": GOAL}
     own = {"kind": "learn", "env": f"jaxmarl:{SPREAD}", **run}
@@ -118,7 +119,7 @@ def training(gpu: bool, checkout: str) -> Iterator[Row]:
         size = plural(seeds, "seed")
         job = {**own, "method": "ippo-local", "seeds": seeds}
         yield Row("training", "IPPO, simple spread", "dgmarl", size, job)
-        job = {"kind": "train", "checkout": checkout, "env": SPREAD, "seeds": seeds, **run}
+        job = {"kind": "train", "env": SPREAD, "seeds": seeds, **run}
         yield Row("training", "IPPO, simple spread", "jaxmarl", size, job)
     job = {**own, "method": "mappo-local", "seeds": 1}
     yield Row("training", "MAPPO, simple spread", "dgmarl", "1 seed", job)
@@ -190,11 +191,13 @@ def measure(wanted: list[Row], rows: Rows, options: argparse.Namespace) -> None:
 def main() -> int:
     parser = options_of(__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the stored rows")
-    parser.add_argument("--jaxmarl-checkout", default="", help="a clone of JaxMARL's repository")
+    parser.add_argument("--jaxmarl-checkout", type=Path, help="a clone of JaxMARL's repository")
     options = parser.parse_args()
+    if options.jaxmarl_checkout:  # not in the jobs: no path of this machine in the results
+        os.environ["JAXMARL_CHECKOUT"] = str(options.jaxmarl_checkout.resolve())
     every = [
         *environments(options.gpu),
-        *training(options.gpu, options.jaxmarl_checkout),
+        *training(options.gpu),
         *credit(options.gpu),
     ]
     wanted = [row for row in every if re.search(options.only, row.key)]

@@ -75,7 +75,7 @@ class Program(NamedTuple):
 
     def last_words(self) -> str:
         """The last line of its log."""
-        lines = self.log.read_text(errors="replace").split("\n")
+        lines = self.log.read_text(errors="replace").replace(str(ROOT), ".").split("\n")
         return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "no message")
 
 

@@ -6,6 +6,7 @@
 # pyright: reportMissingImports=false
 """JaxMARL's environments, and its IPPO from a checkout: the scripts are not in the package."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -60,13 +61,14 @@ def play(env: str, batch: int) -> dict[str, Any]:
 
 
 def train(
-    checkout: str, env: str, settings: dict[str, Any], seeds: int, steps: int, goal: float
+    env: str, settings: dict[str, Any], seeds: int, steps: int, goal: float
 ) -> dict[str, Any]:
     """Whole runs of the script's `make_train`, all seeds in one program, as the script has them.
     settings: as of `ours.learn`, in JaxMARL's names here."""
-    if not (Path(checkout) / SCRIPT).is_file():
-        return {"error": f"no {SCRIPT} in {checkout or 'a checkout'}: give --jaxmarl-checkout DIR"}
-    sys.path.insert(0, str(Path(checkout) / SCRIPT.parent))
+    checkout = Path(os.environ.get("JAXMARL_CHECKOUT", "not given"))
+    if not (checkout / SCRIPT).is_file():
+        return {"error": f"needs {SCRIPT} of a checkout: give --jaxmarl-checkout DIR"}
+    sys.path.insert(0, str(checkout / SCRIPT.parent))
     import jax
     import wandb
     from ippo_ff_mpe import make_train

@@ -3,7 +3,6 @@
 import os
 import warnings
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array
 
 from dgmarl.errors import UsageError
+from dgmarl.optional import has_cuda
 
 USED_MEMORY = 0.9
 """Share of a GPU's memory that its processes may use together."""
-PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
 def launch_bound() -> bool:
@@ -40,9 +39,7 @@ def keep_loops_on_gpu() -> None:
     159 ms per step with conditions on the host and 10 ms with conditions on the H200. For the other
     environments, whose loops have fixed length, the flag costs 1 to 18 %. XLA reads it once, before
     the first computation; later calls have no effect."""
-    if any(find_spec(plugin) for plugin in PLUGINS) and "command_buffer" not in os.environ.get(
-        "XLA_FLAGS", ""
-    ):
+    if has_cuda() and "command_buffer" not in os.environ.get("XLA_FLAGS", ""):
         flag = "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
 

@@ -1,13 +1,14 @@
 """The command line as a user meets it: one sentence and exit code 2 for every mistake, nothing
 half-written."""
 
+import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from dgmarl.cli import commands, main
+from dgmarl.cli import commands, compiling, main
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -32,6 +33,27 @@ def test_nothing_heavy_is_imported_for_help_or_import():
         check=True,
     ).stdout.split()
     assert not {"jax", "matplotlib", "ray", "flax", "orbax"} & set(loaded)
+
+
+def test_compiled_programs_are_kept_unless_the_user_says_otherwise(monkeypatch, tmp_path):
+    names = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_MAX_SIZE")
+    for name in names:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compiling, "has_cuda", lambda: False)
+    compiling.configure_compiler()
+    level = "--xla_backend_optimization_level"
+    expected = (f"{level}=2", str(tmp_path / "dgmarl" / "xla"), str(compiling.LARGEST_CACHE))
+    assert tuple(os.environ[name] for name in names) == expected
+    monkeypatch.setenv("XLA_FLAGS", f"{level}=0")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")  # JAX takes this as: keep nothing
+    compiling.configure_compiler()
+    assert os.environ["XLA_FLAGS"] == f"{level}=0"
+    assert os.environ["JAX_COMPILATION_CACHE_DIR"] == ""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert compiling.cache_folder() is None
 
 
 def test_envs_is_a_table(capsys):

@@ -16,7 +16,7 @@ _EXPORTS = {
     "evaluate": "dgmarl.api",
     "load": "dgmarl.api",
     "Run": "dgmarl.runs.run",
-    "show": "dgmarl.report.inline",
+    "show": "dgmarl.report.replay_page",
     "Callback": "dgmarl.runs.callbacks",
     "Progress": "dgmarl.runs.callbacks",
     "make_env": "dgmarl.envs.registry",
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dgmarl.graphs.reach import add_self_loops as add_self_loops
     from dgmarl.graphs.reach import check_graph as check_graph
     from dgmarl.graphs.reach import meeting_times as meeting_times
-    from dgmarl.report.inline import show as show
+    from dgmarl.report.replay_page import show as show
     from dgmarl.runs.callbacks import Callback as Callback
     from dgmarl.runs.callbacks import Progress as Progress
     from dgmarl.runs.run import Run as Run

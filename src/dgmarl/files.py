@@ -105,11 +105,8 @@ def append_line(path: Path | str, content: str) -> None:
 
 def unwritable(path: Path, error: OSError) -> UsageError | RunError:
     """The error for a failed write: a RunError if the disk failed, else a UsageError."""
-    kind = (
-        RunError
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-        else UsageError
-    )
+    of_disk = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    kind = RunError if of_disk else UsageError
     return kind(
         f"{path} cannot be written ({error.strerror}): choose another place or make room; what "
         "was there is intact."

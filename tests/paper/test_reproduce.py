@@ -16,7 +16,7 @@ from dgmarl.paper.reproduce import plan_figures, results_of, write_figures
 from dgmarl.paper.sweep import make_plan
 from dgmarl.sweeps import executor
 from dgmarl.sweeps.estimate import Speed
-from dgmarl.sweeps.executor import Silent, execute
+from dgmarl.sweeps.executor import Listener, execute
 from tests.tiny import GIFT
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def whole(tmp_path_factory, heard) -> Path:
     return out
 
 
-class Crash(Silent):
+class Crash(Listener):
     """Ends as if killed in the middle of the second program."""
 
     def on_steps(self, run, steps):
@@ -100,7 +100,7 @@ def test_interrupted_runs_are_resumed_to_the_same_results_and_figures(whole, tmp
         assert (tmp_path / path.relative_to(whole)).read_text() == path.read_text()
 
 
-class Listen(Silent):
+class Listen(Listener):
     """Remembers steps and ends."""
 
     def __init__(self):

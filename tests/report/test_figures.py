@@ -155,7 +155,7 @@ def test_many_long_names_leave_room_for_the_curves():
     chances = {(method, "ippo-local"): Interval(0.5, 0.4, 0.6) for method in methods}
     for figure in (
         learning_curves([Panel("many", [result(one) for one in methods])]),
-        figures.improvement(chances, ""),
+        figures.improvement(chances, "", styles([*methods, "ippo-local"])),
     ):
         with warnings.catch_warnings(action="error"):  # matplotlib warns where no room is left
             svg(figure)
@@ -203,7 +203,7 @@ def test_cost_against_return_has_a_mark_per_method():
         "ippo-local": (10.0, Interval(0.5, 0.4, 0.6)),
         "mappo-dg-oracle": (100.0, Interval(0.9, np.nan, np.nan)),
     }
-    figure = figures.cost_against_return(points, "seconds per seed", "3 seeds")
+    figure = figures.cost_against_return(points, "seconds per seed", "3 seeds", styles(points))
     assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [2, 1, 1]
     text = svg(figure)
     assert "seconds per seed" in text
@@ -216,7 +216,7 @@ def test_names_are_not_read_as_mathematics():
 
 def test_a_logarithmic_axis_has_plain_numbers():
     points = {"ippo-local": (0.5, Interval(0.1, 0, 0.2)), "qmix": (3000.0, Interval(0.2, 0, 0.3))}
-    text = svg(figures.cost_against_return(points, "seconds per seed", ""))
+    text = svg(figures.cost_against_return(points, "seconds per seed", "", styles(points)))
     assert "mathdefault" not in text
     assert {">1<", ">100<", ">1k<"} <= set(re.findall(r">[^<>]*<", text))
 

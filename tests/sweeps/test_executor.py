@@ -12,7 +12,7 @@ from dgmarl.config.resolve import resolve
 from dgmarl.errors import RunError
 from dgmarl.sweeps import executor
 from dgmarl.sweeps.estimate import Speed, estimate_seconds
-from dgmarl.sweeps.executor import Silent, apart, execute
+from dgmarl.sweeps.executor import Listener, apart, execute
 from dgmarl.sweeps.planned import PlannedRun, batches
 from tests.tiny import GIFT, SMALL
 
@@ -22,7 +22,7 @@ def planned(method, root, env=GIFT, steps=40, graph="oracle", **overrides):
     return PlannedRun(method, config, root / "results" / f"{method}.json", root / "runs" / method)
 
 
-class Heard(Silent):
+class Heard(Listener):
     """A listener that remembers."""
 
     def __init__(self, on_steps=lambda run, steps: None):

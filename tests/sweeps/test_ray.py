@@ -83,7 +83,7 @@ def where(cluster, workers):
     return {"executor": "ray", "address": cluster.address}
 
 
-class Heard(executor.Silent):
+class Heard(executor.Listener):
     """A listener that remembers how runs end, and does something at the first evaluation."""
 
     def __init__(self, at_first=lambda: None):
@@ -277,7 +277,7 @@ def test_runs_travel_where_no_disk_is_shared(where, tmp_path, monkeypatch, throu
     run = planned("ippo-local", tmp_path, steps=4000)
     stop = Event()
     stop.set()
-    executor.train_batch([run], stop, executor.Silent())
+    executor.train_batch([run], stop, executor.Listener())
     address = {"storage": (tmp_path / "kept").as_uri()} if through == "storage" else {}
     # As if the claim that the launcher reads were not on the disk of the workers.
     elsewhere = tmp_path / "owner"

@@ -241,7 +241,7 @@ def test_launchers_share_a_folder_and_a_killed_one_loses_nothing(tmp_path):
 def test_a_killed_worker_costs_nothing_but_time(tmp_path):
     killed, ends = [], []
 
-    class Killer(executor.Silent):
+    class Killer(executor.Listener):
         def on_steps(self, run, steps):
             if not killed:
                 children = f"/proc/{os.getpid()}/task/*/children"

@@ -46,17 +46,10 @@ class Envs:
             table.add_row(f"[italic]{family.about}[/italic]")
             for example in family.examples:
                 env = make_env(example)
-                spec = env.spec
-                sizes = (
-                    spec.n_agents,
-                    spec.n_actions,
-                    spec.obs_size,
-                    spec.state_size,
-                    spec.horizon,
-                )
-                table.add_row(
-                    f"  {example}", *map(str, sizes), "yes" if env.offers("oracle_graph") else "no"
-                )
+                names = ("n_agents", "n_actions", "obs_size", "state_size", "horizon")
+                sizes = (str(getattr(env.spec, name)) for name in names)
+                oracle = "yes" if env.offers("oracle_graph") else "no"
+                table.add_row(f"  {example}", *sizes, oracle)
         Console(width=None if sys.stdout.isatty() else 140).print(table)
         return 0
 

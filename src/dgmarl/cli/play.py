@@ -26,8 +26,17 @@ if TYPE_CHECKING:
     from dgmarl.runs.replays import Replay
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trusting:
+    """Commands that may execute code which a run folder names."""
+
+    trust: Trust = False
+    """Execute the code that the folder names (environment, graph, network), module:Class or
+    file.py:Class, even if it was never trained or checked here."""
+
+
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(Trusting):
     """Play fresh episodes with the policies of a run and report their returns."""
 
     run_folder: RunPath
@@ -41,14 +50,12 @@ class Evaluate:
     do not publish it)."""
     json: bool = False
     """Print JSON."""
-    trust: Trust = False
-    """Execute the code that the folder names (environment, graph, network), module:Class or
-    file.py:Class, even if it was never trained or checked here."""
 
     def run(self) -> int:
         """Print one line per seed and the mean with its interval."""
         from dgmarl import api
         from dgmarl.report.statistics import mean_interval
+        from dgmarl.report.table import plain_interval
         from dgmarl.runs.folder import RunFolder
 
         returns = api.evaluate(
@@ -58,14 +65,8 @@ class Evaluate:
         overall = mean_interval(means)
         if self.json:
             seeds = {str(first + k): float(mean) for k, mean in enumerate(means)}
-            mean = {
-                name: None if value != value else value for name, value in overall._asdict().items()
-            }
-            print(
-                json_text(
-                    {"episodes": self.episodes, "which": self.which, "seeds": seeds, "mean": mean}
-                )
-            )
+            facts = {"episodes": self.episodes, "which": self.which, "seeds": seeds}
+            print(json_text({**facts, "mean": plain_interval(overall)}))
             return 0
         for k, (mean, spread) in enumerate(zip(means, returns.std(axis=1), strict=True)):
             print(
@@ -80,7 +81,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Watch:
+class Watch(Trusting):
     """Play episodes and write a page in which to watch them, with dependence arrows and where
     credit goes."""
 
@@ -101,9 +102,6 @@ class Watch:
     `dgmarl[viz]`)."""
     set: Options = ()
     """An option of the environment; may be given several times."""
-    trust: Trust = False
-    """Execute the code that the folder names (environment, graph, network), module:Class or
-    file.py:Class, even if it was never trained or checked here."""
 
     def run(self) -> int:
         """Record, draw, write, and say where the page is."""
@@ -154,7 +152,7 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(Trusting):
     """Write a page that sets a run's graph against the oracle's and the interventional one, on
     replayed episodes."""
 
@@ -168,9 +166,6 @@ class Graph:
     """Which seed of the run plays. Default: the first."""
     out: OutputFile = Path("graph.html")
     """The page to write."""
-    trust: Trust = False
-    """Execute the code that the folder names (environment, graph, network), module:Class or
-    file.py:Class, even if it was never trained or checked here."""
 
     def run(self) -> int:
         """Record, compare, write, and say where the page is."""
@@ -193,7 +188,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Trusting):
     """Write the policy of a run as a file that is used without dgmarl: FILE.stablehlo for
     jax.export, or FILE.py and FILE.npz for NumPy alone."""
 
@@ -207,9 +202,6 @@ class Export:
     """The policy after the last step, or the best at an evaluation."""
     greedy: bool = True
     """The best actions; --no-greedy samples (.stablehlo)."""
-    trust: Trust = False
-    """Execute the code that the folder names (environment, graph, network), module:Class or
-    file.py:Class, even if it was never trained or checked here."""
 
     def run(self) -> int:
         """Write, and name the files."""

@@ -11,6 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -179,12 +180,8 @@ def convert(value: Any, hint: Any, name: str) -> Any:
         return _number(value, hint, name)
     if hint is Path:
         return Path(_instance(value, str | Path, "a path", name))
-    return _instance(
-        value,
-        hint,
-        {bool: "true or false", str: "text"}.get(hint, getattr(hint, "__name__", str(hint))),
-        name,
-    )
+    words = {bool: "true or false", str: "text"}
+    return _instance(value, hint, words.get(hint, getattr(hint, "__name__", str(hint))), name)
 
 
 def _one_of(value: Any, allowed: tuple[Any, ...], name: str) -> Any:
@@ -198,10 +195,8 @@ def _any_of(value: Any, hints: tuple[Any, ...], name: str) -> Any:
         return None
     choices = [hint for hint in hints if hint is not type(None)]
     for hint in choices[:-1]:
-        try:
+        with suppress(UsageError):
             return convert(value, hint, name)
-        except UsageError:
-            continue
     return convert(value, choices[-1], name)
 
 
@@ -224,23 +219,13 @@ def _number(value: Any, kind: type, name: str) -> Any:
     wanted = "a whole number" if kind is int else "a number"
     try:
         number = float(value) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int | float) or number != number:
+            raise ValueError
+        if kind is int and (abs(number) == float("inf") or number != int(number)):
+            raise ValueError
+        return kind(number)
     except ValueError:
         raise UsageError(f"{name} is {value!r}, but must be {wanted}.") from None
-    whole = (
-        isinstance(number, int | float)
-        and number == number
-        and abs(number) != float("inf")
-        and number == int(number)
-    )
-    if (
-        isinstance(number, bool)
-        or not isinstance(number, int | float)
-        or number != number
-        or (kind is int and not whole)
-    ):
-        raise UsageError(f"{name} is {value!r}, but must be {wanted}.")
-    try:
-        return kind(number)
     except OverflowError:
         raise UsageError(f"{name} has too many digits: give a smaller number.") from None
 

@@ -84,10 +84,8 @@ def arrow(start: tuple[float, float], end: tuple[float, float], gap: float) -> s
     tail, head = p + along * gap, q - along * gap
     towards = (head - middle) / max(float(np.hypot(*(head - middle))), 1e-6)
     side, size = np.array([-towards[1], towards[0]]), gap * 0.45
-    left, right = (
-        head - towards * size + side * size * 0.6,
-        head - towards * size - side * size * 0.6,
-    )
+    base, half = head - towards * size, side * size * 0.6
+    left, right = base + half, base - half
     return (
         f'<path d="M{tail[0]:.1f} {tail[1]:.1f}Q{middle[0]:.1f} {middle[1]:.1f} '
         f'{head[0]:.1f} {head[1]:.1f}" fill="none" '

@@ -1,9 +1,8 @@
 """Figures as files, SVG and PNG, readable at the width of a column: white paper, units on the axes,
 seeds in the caption.
 
-Every function takes results or intervals, and the looks of methods where they are not those of the
-figure alone, and returns a matplotlib figure; `save` writes it. The same data give the same
-SVG: no date, no random ids, text as text."""
+Every function takes results or intervals and the looks of methods, and returns a matplotlib figure;
+`save` writes it. The same data give the same SVG: no date, no random ids, text as text."""
 
 import hashlib
 import io
@@ -145,11 +144,10 @@ def _changes(values: np.ndarray | None) -> bool:
 
 @styled
 def sample_efficiency(
-    bands: Mapping[str, Band], last: Mapping[str, float], caption: str, looks: Looks | None = None
+    bands: Mapping[str, Band], last: Mapping[str, float], caption: str, looks: Looks
 ) -> Figure:
     """Interquartile mean over scenarios at every number of steps, by method, up to its last
     step."""
-    looks = looks or styles(bands)
     figure, (ax,) = _panels(1)
     for method, band in bands.items():
         _band(ax, np.linspace(0, last[method], len(band.estimate)), band, looks[method])
@@ -161,12 +159,11 @@ def sample_efficiency(
 
 @styled
 def intervals(
-    estimates: Mapping[str, Mapping[str, Interval]], caption: str, looks: Looks | None = None
+    estimates: Mapping[str, Mapping[str, Interval]], caption: str, looks: Looks
 ) -> Figure:
     """One panel per kind of estimate (IQM, mean, ...), one row per method: a tick for the estimate,
     a bar for its interval."""
     methods = sorted({method for of_kind in estimates.values() for method in of_kind}, key=order)
-    looks = looks or styles(methods)
     figure, axes = _panels(len(estimates), height=0.5 + 0.2 * len(methods), sharey=True)
     for ax, (kind, of_kind) in zip(axes, estimates.items(), strict=True):
         for row, method in enumerate(methods):
@@ -180,11 +177,8 @@ def intervals(
 
 
 @styled
-def improvement(
-    chances: Mapping[tuple[str, str], Interval], caption: str, looks: Looks | None = None
-) -> Figure:
+def improvement(chances: Mapping[tuple[str, str], Interval], caption: str, looks: Looks) -> Figure:
     """One row per pair: the chance that a run of the first beats one of the second."""
-    looks = looks or styles(method for pair in chances for method in pair)
     figure, (ax,) = _panels(1, height=0.5 + 0.2 * len(chances))
     for row, ((first, _), chance) in enumerate(chances.items()):
         _bar(ax, row, chance, looks[first].colour)
@@ -201,13 +195,9 @@ def improvement(
 
 @styled
 def profiles(
-    of_methods: Mapping[str, Band],
-    thresholds: Float[np.ndarray, "K"],
-    caption: str,
-    looks: Looks | None = None,
+    of_methods: Mapping[str, Band], thresholds: Float[np.ndarray, "K"], caption: str, looks: Looks
 ) -> Figure:
     """Share of runs above each return, by method."""
-    looks = looks or styles(of_methods)
     figure, (ax,) = _panels(1)
     for method, band in of_methods.items():
         _band(ax, thresholds, band, looks[method])
@@ -220,13 +210,9 @@ def profiles(
 
 @styled
 def cost_against_return(
-    points: Mapping[str, tuple[float, Interval]],
-    cost: str,
-    caption: str,
-    looks: Looks | None = None,
+    points: Mapping[str, tuple[float, Interval]], cost: str, caption: str, looks: Looks
 ) -> Figure:
     """One dot per method: what it cost, on a logarithmic axis, and what it reached."""
-    looks = looks or styles(points)
     figure, (ax,) = _panels(1)
     for method, (spent, reached) in points.items():
         drawn, dot = looks[method], (spent, reached.estimate)

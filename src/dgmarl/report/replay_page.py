@@ -1,6 +1,7 @@
 """The replay page: episodes one can watch, with dependence arrows, rewards and where credit
 flows."""
 
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,28 @@ def replay_page(replay: Replay) -> str:
     """One self-contained HTML page with every recorded episode."""
     data = {"replays": [replay_data(replay)]}
     return render("replay_page.html", REPLAY, data, title=f"{replay.env}: replay")
+
+
+class Inline:
+    """A page that a notebook shows in a frame of its own."""
+
+    def __init__(self, page: str, height: int):
+        self.page, self.height = page, height
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{escape(self.page)}" title="replay" width="100%" '
+            f'height="{self.height}" style="border: 0"></iframe>'
+        )
+
+
+def show(replay: Replay, height: int = 720) -> Inline:
+    """The player of a replay, as the last value of a notebook's cell.
+
+    >>> run = load("runs/mine")
+    >>> show(run.replay(jax.random.key(0), n_episodes=1))
+    """
+    return Inline(replay_page(replay), height)
 
 
 def replay_data(replay: Replay, name: str = "") -> dict[str, Any]:

@@ -331,10 +331,9 @@ def _published_below(folder: Path) -> list[Path]:
 
 def read_json(path: Path) -> Any:
     """The content of a file."""
+    content = read_bytes(path)
     try:
-        return from_json(read_bytes(path))
-    except UsageError:
-        raise
+        return from_json(content)
     except ValueError as error:
         raise UsageError(f"{path} is damaged ({error}): delete it and make it again.") from None
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgmarl.errors import RunError, UsageError
+from dgmarl.errors import RunError, UsageError, one_line
 from dgmarl.files import from_json, read_bytes, to_json, unwritable, write_atomic
 
 KEPT = 2
@@ -65,8 +65,7 @@ def save_checkpoint(
         if isinstance(error, OSError) and error.strerror:
             raise unwritable(final, error) from None
         # Orbax reports what its storage layer met as a ValueError.
-        reason = " ".join(str(error).split())[:200]
-        raise unwritable(final, OSError(errno.EIO, reason)) from None
+        raise unwritable(final, OSError(errno.EIO, one_line(error))) from None
     for number in indices(folder)[:-KEPT]:
         if not keep_every or number % keep_every:
             shutil.rmtree(path_of(folder, number), ignore_errors=True)
@@ -142,16 +141,13 @@ def _checkpointer() -> Any:
 
 def indices(folder: Path) -> list[int]:
     """Numbers of the finished checkpoints, oldest first."""
-    return (
-        sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
-        if folder.is_dir()
-        else []
-    )
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
 
 def _restore(path: Path, about: dict[str, Any], template: Any) -> Any:
     stored = _read_arrays(path / "state")
-    wanted = {name: _raw_form(leaf) for name, leaf in _paths(template) if not _empty(leaf)}
+    raw = jax.eval_shape(_raw, template)
+    wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in _paths(raw) if leaf.size}
     if stored.keys() != wanted.keys():
         stored = _from_format_1(stored, wanted.keys())
     found = {name: (array.shape, array.dtype) for name, array in stored.items()}
@@ -163,11 +159,10 @@ def _restore(path: Path, about: dict[str, Any], template: Any) -> Any:
             )
     if about.get("step", _steps(stored)) != _steps(stored):
         raise _DamagedError("has another state than its own")
-    leaves = [
-        _to_leaf(stored[name], leaf) if name in stored else jnp.zeros(leaf.shape, leaf.dtype)
-        for name, leaf in _paths(template)
-    ]
-    return jax.tree.unflatten(jax.tree.structure(template), leaves)
+    arrays = [stored.get(name, np.zeros(leaf.shape, leaf.dtype)) for name, leaf in _paths(raw)]
+    leaves = zip(map(jnp.asarray, arrays), jax.tree.leaves(template), strict=True)
+    restored = [jax.random.wrap_key_data(own) if _is_key(like) else own for own, like in leaves]
+    return jax.tree.unflatten(jax.tree.structure(template), restored)
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -227,7 +222,7 @@ def _refuse_full_disk(folder: Path, n_bytes: int) -> None:
 def _named_leaves(state: Any) -> dict[str, np.ndarray]:
     """Every leaf by its path; empty arrays, which Orbax does not store, are left out and made
     anew."""
-    return {name: np.asarray(_raw(leaf)) for name, leaf in _paths(state) if not _empty(leaf)}
+    return {name: np.asarray(leaf) for name, leaf in _paths(_raw(state)) if leaf.size}
 
 
 def _paths(tree: Any) -> list[tuple[str, Any]]:
@@ -241,30 +236,14 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _raw(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
-def _raw_form(leaf: Any) -> tuple[tuple[int, ...], np.dtype]:
-    raw = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-    return raw.shape, np.dtype(raw.dtype)
+def _raw(tree: Any) -> Any:
+    """The tree with random keys as numbers."""
+    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
 
 
 def _steps(leaves: Mapping[str, np.ndarray]) -> list[int]:
     """Environment steps of each seed; nothing in a state without them."""
     return np.ravel(leaves["step"]).tolist() if "step" in leaves else []
-
-
-def _to_leaf(array: Any, leaf: Any) -> jax.Array:
-    return (
-        jax.random.wrap_key_data(jnp.asarray(array))
-        if _is_key(leaf)
-        else jnp.asarray(array, leaf.dtype)
-    )
-
-
-def _empty(leaf: Any) -> bool:
-    return 0 in leaf.shape
 
 
 def _checksums(folder: Path) -> dict[str, str]:

@@ -263,7 +263,7 @@ def write_replay(path: Path | str, replay: Replay) -> Path:
             for one in replay.episodes
         ],
     }
-    arrays: dict[str, Any] = {"about": _bytes(to_json(about))}
+    arrays: dict[str, Any] = {"about": np.frombuffer(to_json(about).encode(), np.uint8)}
     for k, episode in enumerate(replay.episodes):
         texts = [frame.encode() for frame in episode.frames]
         arrays[f"frames_{k}"] = np.frombuffer(b"".join(texts), np.uint8)
@@ -393,10 +393,6 @@ def _require(value: Any, kind: type) -> Any:
     if type(value) is not kind:
         raise ValueError(f"{str(value)[:40]!r} is not of type {kind.__name__}")
     return value
-
-
-def _bytes(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode(), np.uint8)
 
 
 def _text(array: np.ndarray) -> str:

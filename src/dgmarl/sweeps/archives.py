@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from dgmarl.errors import RunError, UsageError
 from dgmarl.files import DAMAGE, unwritable, write_atomic
-from dgmarl.runs.checkpoints import indices
+from dgmarl.runs.checkpoints import indices, path_of
 from dgmarl.runs.reading import STOPPED_EARLY
 from dgmarl.sweeps.planned import PlannedRun
 
@@ -100,12 +100,11 @@ def _unpack_folder(archive: zipfile.ZipFile, names: list[str], folder: Path) -> 
             arrived = Path(arriving, FOLDER)
             numbers = indices(arrived / "checkpoints")
             for number in numbers:
-                name = f"{number:08d}"
-                shutil.rmtree(checkpoints / name, ignore_errors=True)
-                os.replace(arrived / "checkpoints" / name, checkpoints / name)
+                shutil.rmtree(path_of(checkpoints, number), ignore_errors=True)
+                os.replace(path_of(arrived / "checkpoints", number), path_of(checkpoints, number))
             for old in indices(checkpoints) if numbers else ():
                 if old not in numbers:
-                    shutil.rmtree(checkpoints / f"{old:08d}", ignore_errors=True)
+                    shutil.rmtree(path_of(checkpoints, old), ignore_errors=True)
             for path in arrived.glob("*"):
                 if path.is_file():
                     os.replace(path, folder / path.name)

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from threading import Lock
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
-from dgmarl.sweeps.executor import Outcome
+from dgmarl.sweeps.executor import Listener, Outcome
 from dgmarl.sweeps.planned import PlannedRun
 
 
-class SweepDisplay:
+class SweepDisplay(Listener):
     """A listener: one bar over the environment steps of all runs, and a line for each that ends."""
 
     def __init__(self, runs: Sequence[PlannedRun]):
@@ -29,9 +28,7 @@ class SweepDisplay:
         self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:

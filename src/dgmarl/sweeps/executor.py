@@ -18,7 +18,7 @@ from functools import partial
 from queue import SimpleQueue
 from tempfile import TemporaryFile
 from threading import Event
-from typing import IO, Literal, NamedTuple, Protocol
+from typing import IO, Literal, NamedTuple
 
 from dgmarl.device import shares
 from dgmarl.errors import RunError
@@ -47,26 +47,15 @@ class Outcome(NamedTuple):
     message: str
 
 
-class Listener(Protocol):
-    """Is told about the progress of a sweep, possibly by several threads at a time."""
+class Listener:
+    """Is told about the progress of a sweep, possibly by several threads at a time; every method
+    may be left out."""
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:
         """After each evaluation of a run: its environment steps so far, summed over seeds."""
-        ...
 
     def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
         """When a run has ended."""
-        ...
-
-
-class Silent:
-    """A listener that reports nothing."""
-
-    def on_steps(self, run: PlannedRun, steps: int) -> None:
-        """Do nothing."""
-
-    def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
-        """Do nothing."""
 
 
 Train = Callable[[Sequence[PlannedRun], Event, Listener], None]
@@ -91,7 +80,7 @@ def execute(
     each alone, and the error of those that fail again is raised at the end. Ctrl-C stops
     every running program at its next evaluation, with a checkpoint where there is a run folder;
     nothing more is started, and interrupted runs are not published."""
-    listener = listener or Silent()
+    listener = listener or Listener()
     train = partial(_train_again, train or train_batch, retries)
     left, told = list(runs), False
     while left := _execute_once(batches(left, batched_runs), train, listener, workers):

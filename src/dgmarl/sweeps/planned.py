@@ -1,7 +1,7 @@
 """Runs that are to be trained: configuration, output files, and how far each one is."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,22 +61,13 @@ class PlannedRun:
 
     def to_values(self) -> dict[str, Any]:
         """As JSON values, for another process."""
-        return {
-            "name": self.name,
-            "config": plain(self.config),
-            "result_file": str(self.result_file.absolute()),
-            "folder": self.folder and str(self.folder.absolute()),
-        }
+        folder = self.folder and self.folder.absolute()
+        return plain(replace(self, result_file=self.result_file.absolute(), folder=folder))
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "PlannedRun":
         """The inverse of `to_values`."""
-        return cls(
-            values["name"],
-            build(TrainConfig, values["config"]),
-            Path(values["result_file"]),
-            Path(values["folder"]) if values["folder"] else None,
-        )
+        return build(cls, values)
 
 
 def batches(runs: Iterable[PlannedRun], batched_runs: int) -> list[list[PlannedRun]]:

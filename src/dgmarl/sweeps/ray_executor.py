@@ -112,11 +112,11 @@ class RayExecutor:
         history = [one for run in runs for one in _judged(run)] if halving else []
         actor: Any = ray.remote(Post)
         self.post = actor.options(num_cpus=0, resources=HEAD).remote(halving, history)
-        resources = {"CPU": task.cpus, "GPU": task.gpus}
         self.remote: Any = ray.remote(num_cpus=task.cpus, num_gpus=task.gpus, max_retries=0)(
             train_job
         )
-        if not any(_has(node["Resources"], resources) for node in ray.nodes() if node["Alive"]):
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(m.get("CPU", 0) >= task.cpus and m.get("GPU", 0) >= task.gpus for m in machines):
             warnings.warn(
                 f"No machine of the Ray cluster has {task.cpus} CPUs and {task.gpus:g} GPUs: runs "
                 "wait until one joins it.",
@@ -204,7 +204,7 @@ class RayExecutor:
             unpack(archive, run)
 
 
-class _Progress:
+class _Progress(Listener):
     """A listener that passes on what it hears, and remembers how far runs have got."""
 
     def __init__(self, listener: Listener):
@@ -281,7 +281,7 @@ def _train_here(job: Job, post: Any) -> None:
         train_apart(runs, stop, reports, task_share(job.task.cpus, job.task.gpus))
 
 
-class TaskReports:
+class TaskReports(Listener):
     """A listener that tells the post, and does what it answers."""
 
     def __init__(self, job: Job, post: Any, runs: Sequence[PlannedRun], stop: Event, travels: bool):
@@ -379,10 +379,6 @@ def _moved(run: PlannedRun, scratch: Path) -> PlannedRun:
 
 def _newest(run: PlannedRun) -> int:
     return max(indices(run.folder / "checkpoints"), default=-1) if run.folder else -1
-
-
-def _has(resources: dict[str, float], wanted: dict[str, float]) -> bool:
-    return all(resources.get(name, 0) >= amount for name, amount in wanted.items())
 
 
 def _line(error: Exception) -> str:

@@ -13,13 +13,13 @@ from typing import IO
 
 from dgmarl.device import require_determinism, use_all_cores
 from dgmarl.errors import RunError, UsageError
-from dgmarl.sweeps.executor import Outcome, train_batch
+from dgmarl.sweeps.executor import Listener, Outcome, train_batch
 from dgmarl.sweeps.planned import PlannedRun
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
-class LineReports:
+class LineReports(Listener):
     """A listener that writes one JSON object per line."""
 
     def __init__(self, runs: list[PlannedRun], stream: IO[str], stop: Event):

@@ -1,7 +1,5 @@
 """A live display of training for a terminal; silent elsewhere."""
 
-from types import TracebackType
-
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -32,9 +30,7 @@ class TrainingDisplay(callbacks.Callback):
         self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def on_evaluation(self, progress: callbacks.Progress) -> None:

@@ -4,6 +4,7 @@ SMAX by their names, `jaxmarl:2s3z`.
 `step_env` is called, not `step`, which would reset and hide the last observation. JaxMARL has one
 flag for termination and time limit: an episode that ends at its `max_steps` counts as truncated."""
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -163,11 +164,9 @@ def _mask_method(env: Any, state: Any) -> str:
     """The method that gives the available actions; empty where all are always available."""
     for method in MASKS:
         if hasattr(env, method):
-            try:
+            with suppress(NotImplementedError):
                 jax.eval_shape(getattr(env, method), state)
-            except NotImplementedError:
-                continue
-            return method
+                return method
     return ""
 
 

@@ -93,16 +93,9 @@ class Jumanji(Adapted[AdaptedState]):
         reward = timestep.reward / self._agents if team else timestep.reward
         terminated = timestep.last() & (timestep.discount == 0).all()
         ended = timestep.last() | (after.step >= self.spec.horizon)
-        return (
-            after,
-            observation,
-            Outcome(
-                reward=jnp.broadcast_to(reward, (self._agents,)).astype(jnp.float32),
-                terminated=terminated,
-                truncated=ended & ~terminated,
-                info=dict(timestep.extras),
-            ),
-        )
+        reward = jnp.broadcast_to(reward, (self._agents,)).astype(jnp.float32)
+        outcome = Outcome(reward, terminated, ended & ~terminated, dict(timestep.extras))
+        return after, observation, outcome
 
     @partial(jax.jit, static_argnums=0)
     def _reset(self, key: PRNGKeyArray) -> Any:

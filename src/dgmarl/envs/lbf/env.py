@@ -75,11 +75,9 @@ class LevelBasedForaging(Environment[State]):
     def _observation(self, state: State) -> Observation:
         n_players = self.config.n_players
         agents_view = observe.observe(self.config, state)
-        action_mask = (
-            self.valid_actions(state)
-            if self.config.mask_invalid
-            else jnp.ones((n_players, N_ACTIONS), bool)
-        )
+        action_mask = jnp.ones((n_players, N_ACTIONS), bool)
+        if self.config.mask_invalid:
+            action_mask = self.valid_actions(state)
         return Observation(
             agents_view=agents_view,
             global_state=agents_view.reshape(-1),

@@ -79,11 +79,8 @@ def _velocities(roster: Roster, state: State, wish: Vector, index: Int[Array, "L
         )
         return Body(position, velocity, jnp.asarray(roster.radius)[unit])
 
-    me, speed, own_wish = (
-        body(unit),
-        jnp.asarray(roster.speed, jnp.float32)[unit],
-        jax.tree.map(lambda part: part[unit, battle], wish),
-    )
+    me, own_wish = body(unit), jax.tree.map(lambda part: part[unit, battle], wish)
+    speed = jnp.asarray(roster.speed, jnp.float32)[unit]
     n_walls = min(MOST_WALLS, roster.walls_near_cells.shape[1])
     n_others = min(MOST_NEIGHBOURS, roster.n_units - 1)
     lines = no_lines(n_walls + n_others, len(index))

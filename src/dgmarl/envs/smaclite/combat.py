@@ -173,12 +173,8 @@ def _hit(
     paid for enemies only."""
     damage = jnp.einsum("uv,ub->vb", roster.damage, fires.astype(jnp.float32), precision="highest")
     attacks = jnp.where(fires, roster.attacks[:, None], 0).max(0)
-    hp, shield, shield_cooldown, earned = (
-        fight.hp,
-        fight.shield,
-        fight.shield_cooldown,
-        jnp.zeros_like(fight.hp),
-    )
+    hp, shield, shield_cooldown = fight.hp, fight.shield, fight.shield_cooldown
+    earned = jnp.zeros_like(hp)
     for blow in range(int(roster.attacks.max())):
         struck = victims & (hp > 0) & (blow < attacks)
         shield_cooldown = jnp.where(

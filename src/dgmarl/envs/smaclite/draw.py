@@ -44,13 +44,8 @@ def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = N
     n = roster.n_allies
     allies, enemies = int(state.in_play[:n].sum()), int(state.in_play[n:].sum())
     left = f"allies {allies} of {n} · enemies {enemies} of {roster.n_enemies}"
-    end = (
-        ""
-        if state.in_play[:n].any() and state.in_play[n:].any()
-        else " · defeat"
-        if state.in_play[n:].any()
-        else " · victory"
-    )
+    end = " · defeat" if enemies else " · victory"
+    end = "" if allies and enemies else end
     caption = f"step {int(state.time)} of {config.horizon} · {left}{end}"
     shapes.append(svg.text(frame.width / 2, frame.height + FOOT / 2, caption, size=13, fill="#555"))
     return svg.picture(
@@ -63,10 +58,7 @@ class _Frame:
     coordinates (y up) to pixels (y down)."""
 
     def __init__(self, roster: Roster):
-        rows, columns = (
-            np.flatnonzero(roster.walkable.any(1)),
-            np.flatnonzero(roster.walkable.any(0)),
-        )
+        rows, columns = (np.flatnonzero(roster.walkable.any(axis)) for axis in (1, 0))
         self.left, self.top = columns[0] - RIM, rows[-1] + 1 + RIM
         self.width = (columns[-1] + 1 + RIM - self.left) * CELL
         self.height = (self.top - rows[0] + RIM) * CELL
@@ -113,13 +105,9 @@ def _range(roster: Roster, unit: int, centres: np.ndarray) -> str:
 
 
 def _target(roster: Roster, target: int, unit: int, centres: np.ndarray) -> str:
-    style = (
-        {"stroke_width": 1.6, "opacity": 0.75}
-        if unit < roster.n_allies
-        else {"stroke_width": 0.9, "opacity": 0.5}
-    )
-    (x1, y1), (x2, y2) = centres[unit], centres[target]
-    return svg.line(x1, y1, x2, y2, _colour(roster, unit), **style)
+    width, opacity = (1.6, 0.75) if unit < roster.n_allies else (0.9, 0.5)
+    (x1, y1), (x2, y2), colour = centres[unit], centres[target], _colour(roster, unit)
+    return svg.line(x1, y1, x2, y2, colour, stroke_width=width, opacity=opacity)
 
 
 def _unit(roster: Roster, unit: int, x: float, y: float) -> str:
@@ -137,11 +125,8 @@ def _unit(roster: Roster, unit: int, x: float, y: float) -> str:
         fill_opacity=0.92,
         **ring,
     )
-    label = (
-        str(unit)
-        if unit < roster.n_allies
-        else roster.type_names[unit][0] + roster.type_names[unit][-1]
-    )
+    kind = roster.type_names[unit]
+    label = str(unit) if unit < roster.n_allies else kind[0] + kind[-1]
     return disc + svg.text(
         x, y + 0.5, label, size=radius * 1.05, fill="#FFFFFF", font_weight="bold"
     )

@@ -91,11 +91,7 @@ class Smaclite(Environment[State]):
             raise ValueError(
                 f"order must have shape ({TICKS_PER_STEP}, {n_units}), not {jnp.shape(order)}."
             )
-        turns = (
-            random_turns(key, n_units)
-            if order is None
-            else jnp.argsort(jnp.asarray(order, jnp.int32), axis=1)
-        )
+        turns = random_turns(key, n_units) if order is None else jnp.asarray(order).argsort(1)
         action = jnp.asarray(action, jnp.int32)
         after, ticks = self.simulate(state, give_commands(self.roster, state, action), turns)
         return after._replace(last_action=action, time=state.time + 1), ticks

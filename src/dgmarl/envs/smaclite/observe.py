@@ -67,11 +67,7 @@ def observe(
     enemies = _without(enemies, roster.enemies_have_shields, 5) * visible[:, n:, None]
     allies = _without(allies, roster.allies_have_shields, 5) * visible[:, :n, None]
     # Row i without i itself, in order.
-    others = (
-        (jnp.arange(n - 1) + (jnp.arange(n - 1) >= jnp.arange(n)[:, None]))
-        if n > 1
-        else jnp.zeros((n, 0), jnp.int32)
-    )
+    others = jnp.arange(n - 1) + (jnp.arange(n - 1) >= jnp.arange(n)[:, None])
     allies = jnp.take_along_axis(allies, others[..., None], axis=1)
     own = _without(_health(roster, state)[:n], roster.allies_have_shields, 1)
     blocks = [action_mask[:, 2:6], enemies.reshape(n, -1), allies.reshape(n, -1), own]
@@ -160,22 +156,9 @@ def local_state(roster: Roster, state: State) -> Float[Array, "N 12"]:
     n = roster.n_allies
     target = state.target[:n]
     has_target = (target >= 0) & state.in_play[jnp.maximum(target, 0)]
-    columns = [
-        state.position,
-        state.velocity,
-        *(
-            values[:, None]
-            for values in (
-                state.hp,
-                state.shield,
-                state.energy,
-                state.heal_reserve,
-                state.cooldown,
-                state.shield_cooldown,
-            )
-        ),
-        state.in_play[:, None],
-    ]
+    names = ("hp", "shield", "energy", "heal_reserve", "cooldown", "shield_cooldown", "in_play")
+    single = (getattr(state, name)[:, None] for name in names)
+    columns = [state.position, state.velocity, *single]
     own = jnp.concatenate([column[:n].astype(jnp.float32) for column in columns], axis=1)
     return jnp.concatenate(
         [jnp.where(state.in_play[:n, None], own, 0.0), has_target[:, None]], axis=1

@@ -180,10 +180,8 @@ def _approach(
     left_wall = choose(only_b, -direction, direction.left())
     right_wall = choose(only_a, direction, direction.left())
     foreign_left, foreign_right = left_leg.det(left_wall) >= 0, right_leg.det(right_wall) <= 0
-    left_leg, right_leg = (
-        choose(foreign_left, left_wall, left_leg),
-        choose(foreign_right, right_wall, right_leg),
-    )
+    left_leg = choose(foreign_left, left_wall, left_leg)
+    right_leg = choose(foreign_right, right_wall, right_leg)
 
     front = b - a
     share = jnp.where(

@@ -67,11 +67,8 @@ class Roster:
         """Number of target actions: one per enemy, or more if healers need them to address every
         ally they can heal."""
         heals = self.is_healer[: self.n_allies]
-        return (
-            max(self.n_enemies, int(np.flatnonzero(~heals)[-1]) + 1)
-            if heals.any()
-            else self.n_enemies
-        )
+        last_patient = int(np.flatnonzero(~heals)[-1]) + 1 if heals.any() else 0
+        return max(self.n_enemies, last_patient)
 
     @property
     def n_actions(self) -> int:

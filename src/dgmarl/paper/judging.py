@@ -18,7 +18,9 @@ from dgmarl.report.statistics import (
 )
 
 Answer = Literal["yes", "open", "no"]
-Verdict = Literal["agrees", "agrees in part", "open", "does not agree", "not tested yet"]
+Verdict = Literal[
+    "agrees", "agrees so far", "agrees in part", "open", "does not agree", "not tested yet"
+]
 Found = Mapping[tuple[str, str, str], Result]
 """Results by benchmark, scenario and method."""
 
@@ -42,13 +44,20 @@ class Claim(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Summary of the comparisons' answers."""
+        """Summary of the comparisons' answers; `so far` where runs are missing."""
         answers = [comparison.answer for comparison in self.comparisons]
         if not answers:
             return "not tested yet"
+        if set(answers) == {"yes"}:
+            return "agrees so far" if self.lacks else "agrees"
         if "yes" in answers:
-            return "agrees" if set(answers) == {"yes"} else "agrees in part"
+            return "agrees in part"
         return "does not agree" if "no" in answers else "open"
+
+    @property
+    def is_doubted(self) -> bool:
+        """Not every comparison is for it."""
+        return any(comparison.answer != "yes" for comparison in self.comparisons)
 
     def counted(self) -> str:
         """How many comparisons say what."""

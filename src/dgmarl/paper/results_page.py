@@ -37,7 +37,7 @@ from dgmarl.report.figures import svg
 from dgmarl.report.results import Result, read_json, read_results
 from dgmarl.report.style import style
 
-VERDICTS = ("agrees", "agrees in part", "open", "does not agree", "not tested yet")
+VERDICTS = ("agrees", "agrees so far", "agrees in part", "open", "does not agree", "not tested yet")
 COSTS = "costs.json"
 SPEEDS = "benchmarks/train-cpu-rules.json"
 MARKS = (
@@ -176,9 +176,7 @@ def _agreement(judged: Sequence[Claim]) -> str:
             claim.paper,
             f"**{claim.verdict}**",
             claim.counted(),
-            "; ".join(
-                filter(None, ("" if claim.verdict == "agrees" else claim.reason, claim.budget()))
-            ),
+            "; ".join(filter(None, (claim.reason if claim.is_doubted else "", claim.budget()))),
         )
         for claim in judged
     ]

@@ -40,7 +40,7 @@ SETTINGS = {
     "max_grad_norm": 10.0,
 }
 """Of training, for all libraries; 26 steps are an episode."""
-TRAINED_STEPS, GOAL, PEER_LIMIT_S = 399_360, -65.0, 60
+TRAINED_STEPS, GOAL, PEER_LIMIT_S = 399_360, -65.0, 45
 RULES = (
     ("ippo-local", "self"),
     ("ippo-global", "self"),
@@ -114,8 +114,8 @@ def training(gpu: bool) -> Iterator[Row]:
     """Whole runs in simple spread."""
     run = {"settings": SETTINGS, "steps": TRAINED_STEPS, "goal": GOAL}
     own = {"kind": "learn", "env": f"jaxmarl:{SPREAD}", **run}
-    vmas = "in VMAS's simple spread, the same rewards; one run, stopped after a minute"
-    for seeds in (1, 64) if gpu else (1, 2):
+    vmas = "in VMAS's simple spread, the same rewards; one run, stopped after 45 s"
+    for seeds in (1, 64) if gpu else (1,):
         size = plural(seeds, "seed")
         job = {**own, "method": "ippo-local", "seeds": seeds}
         yield Row("training", "IPPO, simple spread", "dgmarl", size, job)

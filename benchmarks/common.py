@@ -154,10 +154,10 @@ def facts() -> Found:
 
 
 def commit() -> str | None:
-    """The commit of what is measured; None where it is changed or unknown."""
+    """The last commit of what is measured; None where that is changed or unknown."""
     if _said("git", "status", "--porcelain", "src", "benchmarks") != "":
         return None
-    return _said("git", "rev-parse", "--short", "HEAD")
+    return _said("git", "log", "-1", "--format=%h", "--", "src", "benchmarks")
 
 
 def _said(*command: str) -> str | None:

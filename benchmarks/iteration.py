@@ -1,12 +1,13 @@
 """Where an iteration's time goes: each part timed apart, beside its arithmetic and memory floor.
 
-    python benchmarks/profile.py                               # IPPO-DG, oracle graph, one seed
-    python benchmarks/profile.py --graph learned --json profile.json
-    python benchmarks/profile.py --method qmix --seeds 10
+    python benchmarks/iteration.py                               # IPPO-DG, oracle graph, one seed
+    python benchmarks/iteration.py --graph learned --json profile.json
+    python benchmarks/iteration.py --method qmix --seeds 10
+    taskset -c 0 python benchmarks/iteration.py --cpu-time       # on a machine with other work
 
 The arithmetic floor is the operations of a part's matrix products over the speed of the fastest
-product measured here; the memory floor is what a part takes and gives over the speed of a copy.
-Needs nothing beyond what training itself needs."""
+product measured here (a loop of unknown length, such as an evaluation, counts once); the memory
+floor is what a part takes and gives over the speed of a copy. Needs only what training needs."""
 
 import argparse
 import json
@@ -27,7 +28,11 @@ from dgmarl.training import Trainer, TrainState, for_seeds, init_seeds
 
 LAPS, SECONDS = 5, 0.3
 """How often each part is timed, of which the best counts, and for about how long."""
+FACTS = ("env", "method", "graph", "preset", "seeds", "cpu_time")
 COLUMNS = ("part", "ms", "MFLOP", "arithmetic floor ms", "memory floor ms", "measured / floor")
+
+
+clock = time.perf_counter
 
 
 def seconds(function: Callable[[Any], Any], inputs: Any) -> float:
@@ -45,9 +50,9 @@ def seconds(function: Callable[[Any], Any], inputs: Any) -> float:
     compiled = jax.jit(often).lower(inputs, 1).compile()
 
     def timed(n_calls: int) -> float:
-        began = time.perf_counter()
+        began = clock()
         jax.block_until_ready(compiled(inputs, n_calls))
-        return (time.perf_counter() - began) / n_calls
+        return (clock() - began) / n_calls
 
     timed(1)
     n_calls = max(1, round(SECONDS / timed(1)))
@@ -192,9 +197,13 @@ def main() -> None:
     parser.add_argument("--graph", default="oracle")
     parser.add_argument("--preset", default="paper", choices=("paper", "tuned", "fast"))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--cpu-time", action="store_true", help="of all threads, not wall-clock")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args()
-    what = {name: getattr(options, name) for name in ("env", "method", "graph", "preset", "seeds")}
+    if options.cpu_time:
+        global clock
+        clock = time.process_time
+    what = {name: getattr(options, name) for name in FACTS}
     config = resolve(
         options.env, options.method, {}, options.preset, graph=options.graph, seeds=options.seeds,
         steps=10**9,

@@ -237,9 +237,10 @@ def _play_steps(
 ) -> tuple[RolloutState, _Step]:
     """All steps; long episodes in chunks, until all have ended."""
     length, carry = keys.shape[0], (start, jnp.ones(start.is_first.shape, bool))
-    unrolled = 1 if collector.env.loops_inside else unroll()
     chunk = next(n for n in range(STEPS_AT_ONCE, 0, -1) if length % n == 0)
-    if collector.reset or length <= 2 * STEPS_AT_ONCE or chunk < 10:
+    in_chunks = not collector.reset and length > 2 * STEPS_AT_ONCE and chunk >= 10
+    unrolled = 1 if collector.env.loops_inside else unroll(5 if in_chunks else 10)
+    if not in_chunks:
         (last, _), steps = jax.lax.scan(collector.step, carry, keys, unroll=unrolled)
         return last, steps
     (last, _), steps, played = _scan_while(

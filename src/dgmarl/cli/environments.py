@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +13,7 @@ from dgmarl.cli.guard import EXIT_USAGE
 from dgmarl.config.yaml import parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import write_atomic
-from dgmarl.trust import module_file, remember
-
-TEMPLATE = "dgmarl.envs.junction"
-"""The module that `new-env` copies."""
+from dgmarl.trust import remember
 
 
 @dataclass(frozen=True)
@@ -112,9 +110,8 @@ class NewEnv:
             raise UsageError(f"{self.file} must end in .py: write for example my_env.py.")
         if self.file.exists():
             raise UsageError(f"{self.file} exists already: choose another name.")
-        source = module_file(TEMPLATE)
-        assert source is not None
-        write_atomic(self.file, source.read_text().replace("my_env.py", self.file.name))
+        source = (files("dgmarl.envs") / "junction.py").read_text()
+        write_atomic(self.file, source.replace("my_env.py", self.file.name))
         print(f"{self.file}: a traffic junction. Change it, then:")
         print(f"  dgmarl check-env {self.file}:Junction")
         print(f"  dgmarl train {self.file}:Junction --method mappo-dg --graph oracle --steps 1e5")

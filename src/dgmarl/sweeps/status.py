@@ -39,28 +39,27 @@ def sweep_status(out: Path) -> list[RunStatus]:
 
 
 def _status(run: PlannedRun) -> RunStatus:
-    total, state = run.total_steps, run.state
+    total, state, folder = run.total_steps, run.state, run.folder
+    assert folder is not None
     if state == "done" and not run.stopped_early:
         return RunStatus(run.name, "done", total, total, "")
-    steps = _steps(run)
+    steps = _steps(folder, run.config.steps)
     if run.stopped_early:
-        return RunStatus(run.name, "stopped early", steps, total, _text(run, STOPPED_EARLY))
+        return RunStatus(run.name, "stopped early", steps, total, _text(folder / STOPPED_EARLY))
     if owner := owner_of(run):
         return RunStatus(run.name, "running", steps, total, owner)
-    assert run.folder is not None
-    if (run.folder / FAILURE).is_file():
-        return RunStatus(run.name, "failed", steps, total, _text(run, FAILURE))
+    if (folder / FAILURE).is_file():
+        return RunStatus(run.name, "failed", steps, total, _text(folder / FAILURE))
     return RunStatus(run.name, "stopped" if state == "begun" else "waiting", steps, total, "")
 
 
-def _text(run: PlannedRun, name: str) -> str:
-    assert run.folder is not None
-    return read_bytes(run.folder / name).decode(errors="replace").strip()
+def _text(path: Path) -> str:
+    return read_bytes(path).decode(errors="replace").strip()
 
 
-def _steps(run: PlannedRun) -> int:
-    assert run.folder is not None
+def _steps(folder: Path, most: int) -> int:
+    """Of all seeds so far, each at most what the run is to have."""
     last: dict[float, float] = {}
     with suppress(UsageError):  # damaged: training restores it
-        last = {row["seed"]: row["step"] for row in read_metrics(run.folder)}
-    return int(sum(min(step, run.config.steps) for step in last.values()))
+        last = {row["seed"]: row["step"] for row in read_metrics(folder)}
+    return int(sum(min(step, most) for step in last.values()))

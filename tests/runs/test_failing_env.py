@@ -16,6 +16,7 @@ from dgmarl.rollout import UNUSABLE, Batch, Evaluation, count_unusable
 from dgmarl.runs.checkpoints import indices
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
+from dgmarl.seeds import compile_together
 from dgmarl.training import Advanced, train
 from tests.runs.test_folder import Counters
 from tests.tiny import GIFT, SMALL, Gift
@@ -136,6 +137,9 @@ class Broken:
     def advance(self, carried, n_iterations):
         shape = jax.ShapeDtypeStruct((1,), jnp.int32)
         return {"step": jax.pure_callback(break_down, shape, carried["step"])}
+
+    def compile(self, carried):
+        return compile_together(self.advance, carried)
 
 
 def test_an_environment_that_raises_on_the_host_is_named(tmp_path, capfd):

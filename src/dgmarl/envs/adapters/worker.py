@@ -357,7 +357,10 @@ def _module(place: str) -> ModuleType | None:
 
 def load_file(path: str) -> ModuleType:
     """Execute the source of a Python file as a module: a `__pycache__` beside it may hold other
-    code than what is trusted."""
+    code than what is trusted. The running script is not executed a second time."""
+    main = sys.modules["__main__"]
+    if Path(getattr(main, "__file__", None) or os.devnull).resolve() == Path(path).resolve():
+        return main
     name = f"dgmarl_user_{Path(path).stem}"
     module = sys.modules[name] = ModuleType(name)  # dataclasses look their module up by name
     module.__file__ = path

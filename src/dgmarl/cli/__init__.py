@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from dgmarl import __version__
-from dgmarl.cli.compiling import configure_compiler
+from dgmarl.cli.compiling import keep_programs
 from dgmarl.cli.guard import Interrupts, guarded, printable
 from dgmarl.cli.overview import examples, overview
 from dgmarl.config.yaml import build, plain, read_yaml, write_yaml
@@ -75,7 +75,7 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
     name, rest = split_name(arguments)
     if name not in commands():
         raise UsageError(f"{name!r} is not a command; {suggest(name, commands())}")
-    configure_compiler()
+    keep_programs()
     command = load_command(name)
     from dgmarl.cli.common import NotANumberError, check_command
 

@@ -111,6 +111,7 @@ def numbers(runs) -> dict[str, tuple]:
     return {name: (facts["steps"], facts["return_mean"]) for name, facts in found.items()}
 
 
+@pytest.mark.slow
 def test_a_lost_worker_costs_time_and_changes_no_number(cluster, workers, where, tmp_path):
     heard = Heard(lambda: cluster.remove_node(workers[0], allow_graceful=False))
     plan = dgmarl.sweep(GRID, tmp_path / "ray", batched=1, listener=heard, **where)

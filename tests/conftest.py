@@ -10,6 +10,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 EXCERPTS = Path(__file__).resolve().parent / "data" / "golden"
@@ -43,6 +44,9 @@ def compile_quickly() -> None:
 
 if "--xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
     compile_quickly()
+# A deadline per example would be a timed assertion, which a busy machine breaks.
+hypothesis.settings.register_profile("dgmarl", deadline=None)
+hypothesis.settings.load_profile("dgmarl")
 # What tests train is trusted in a folder of its own, not in the home of who runs them.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="dgmarl-tests-")
 

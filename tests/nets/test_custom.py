@@ -61,7 +61,7 @@ def test_a_q_learner_takes_it_too(share):
         (f"{FILE}:not_a_class", "name a subclass of flax.linen.Module"),
         ("os:system", "name a subclass of flax.linen.Module"),
         (f"{FILE}:TooWide", "gives an array (2, 3, 2, 3) for its outputs, but must give"),
-        (f"{FILE}:Forgetful", "for its memory, but must give (3, 2, 3)"),
+        (f"{FILE}:Forgetful", "for its hidden state, but must give (3, 2, 3)"),
         (f"{FILE}:Counting", "It keeps batch_stats, but only parameters are trained"),
         (f"{FILE}:Flattening", "which failed with ScopeParamShapeError"),
         (f"{FILE}:NoFields", "unexpected keyword argument"),

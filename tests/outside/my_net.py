@@ -12,17 +12,17 @@ class Same(FeedForward):
 
 
 class Remembering(FeedForward):
-    """With a memory of its own size, in half precision."""
+    """With a hidden state of its own size, in half precision."""
 
     @property
-    def memory_size(self):
+    def hidden_state_size(self):
         return 3
 
     @nn.compact
-    def __call__(self, memory, x, is_first):
+    def __call__(self, hidden_state, x, is_first):
         x = nn.relu(Linear(self.hidden, self.n_agents)(x))
-        memory, x = GRU(3)(memory, x, is_first)
-        return memory, nn.Dense(self.n_outputs, dtype=jnp.bfloat16)(x)
+        hidden_state, x = GRU(3)(hidden_state, x, is_first)
+        return hidden_state, nn.Dense(self.n_outputs, dtype=jnp.bfloat16)(x)
 
 
 class TooWide(FeedForward):
@@ -33,8 +33,8 @@ class TooWide(FeedForward):
 
 class Forgetful(Remembering):
     @nn.compact
-    def __call__(self, memory, x, is_first):
-        return memory[..., :1], nn.Dense(self.n_outputs)(x)
+    def __call__(self, hidden_state, x, is_first):
+        return hidden_state[..., :1], nn.Dense(self.n_outputs)(x)
 
 
 class Counting(FeedForward):

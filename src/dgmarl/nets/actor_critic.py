@@ -41,16 +41,16 @@ class Recurrent(nn.Module):
     n_agents: int | None
 
     @property
-    def memory_size(self) -> int:
+    def hidden_state_size(self) -> int:
         """Numbers that an agent carries from step to step."""
         return self.hidden
 
     @nn.compact
-    def __call__(self, memory: Array, x: Array, is_first: Array) -> tuple[Array, Array]:
-        """Memory after the last step, and outputs of each step."""
+    def __call__(self, hidden_state: Array, x: Array, is_first: Array) -> tuple[Array, Array]:
+        """Hidden state after the last step, and outputs of each step."""
         x = nn.relu(Linear(self.hidden, self.n_agents)(x))
-        memory, x = GRU(self.hidden)(memory, x, is_first)
-        return memory, Linear(self.n_outputs)(x)
+        hidden_state, x = GRU(self.hidden)(hidden_state, x, is_first)
+        return hidden_state, Linear(self.n_outputs)(x)
 
 
 OWN_NETWORKS = {"fc": FeedForward, "gru": Recurrent}
@@ -63,8 +63,8 @@ class Policy:
     spec: EnvSpec
     hidden: int
     network: type[nn.Module]
-    """Made with `n_outputs`, `hidden` and `n_agents`, as `FeedForward` is; with `memory_size`, it
-    is called as `Recurrent` is."""
+    """Made with `n_outputs`, `hidden` and `n_agents`, as `FeedForward` is; with
+    `hidden_state_size`, it is called as `Recurrent` is."""
     shared: bool
 
     @property
@@ -73,9 +73,9 @@ class Policy:
         return _make(self.network, self.spec.n_actions, self.hidden, self.spec, self.shared)
 
     @property
-    def memory_size(self) -> int:
+    def hidden_state_size(self) -> int:
         """Numbers that an agent carries from step to step; 0 for feed-forward networks."""
-        return getattr(self.module, "memory_size", 0)
+        return getattr(self.module, "hidden_state_size", 0)
 
     def init(self, key: PRNGKeyArray) -> Any:
         """Initial parameters."""
@@ -86,7 +86,7 @@ class Policy:
 
     def init_hidden_state(self, *batch: int) -> Float[Array, "*B N h"]:
         """Hidden state at the start of an episode; size 0 for feed-forward networks."""
-        return jnp.zeros((*batch, self.spec.n_agents, self.memory_size))
+        return jnp.zeros((*batch, self.spec.n_agents, self.hidden_state_size))
 
     def log_probs(
         self,
@@ -112,16 +112,16 @@ class Policy:
         """Network outputs per action and step: logits of a policy, or Q-values of a Q-learner."""
         inputs = self._inputs(hidden_state, agents_view, is_first)
         found = _apply(self.module, self.shared, params, inputs)
-        memory, outputs = found if self.memory_size else (hidden_state, found)
+        new, outputs = found if self.hidden_state_size else (hidden_state, found)
         _check(self.network, outputs, (*agents_view.shape[:-1], self.spec.n_actions))
-        _check(self.network, memory, hidden_state.shape, "for its memory")
+        _check(self.network, new, hidden_state.shape, "for its hidden state")
         # A user's network may compute with fewer bits.
-        return memory.astype(jnp.float32), outputs.astype(jnp.float32)
+        return new.astype(jnp.float32), outputs.astype(jnp.float32)
 
-    def _inputs(self, memory: Array, x: Array, is_first: Array) -> tuple[Array, ...]:
-        if not self.memory_size:
+    def _inputs(self, hidden_state: Array, x: Array, is_first: Array) -> tuple[Array, ...]:
+        if not self.hidden_state_size:
             return (x,)
-        return memory, x, jnp.broadcast_to(is_first[..., None], x.shape[:-1])
+        return hidden_state, x, jnp.broadcast_to(is_first[..., None], x.shape[:-1])
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def _weights(learner: Learner, params: Any, spec: EnvSpec) -> dict[str, Any]:
         raise _no_numpy_form(type(learner))
     if policy.network not in OWN_NETWORKS.values():
         raise _no_numpy_form(policy.network)
-    sizes = np.array([spec.n_agents, spec.n_actions, policy.memory_size])
+    sizes = np.array([spec.n_agents, spec.n_actions, policy.hidden_state_size])
     arrays = flatten_dict(jax.tree.map(np.asarray, part["params"]), sep="/")
     return {**arrays, "sizes": sizes, "kind": kind, "sees_last_action": last}
 

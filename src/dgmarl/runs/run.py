@@ -137,15 +137,16 @@ class Run:
         return Policy(self)
 
     def init_hidden_state(self, n_envs: int) -> HiddenState:
-        """The policy's memory at the start of an episode."""
+        """The policy's hidden state at the start of an episode."""
         return self.trainer.learner.init_hidden_state(n_envs)
 
     def act(
         self, key: Array, observation: Observation, hidden_state: HiddenState, is_first: Array
     ) -> tuple[Array, HiddenState]:
-        """Actions [B, N] for the views of B environments and the memory after; sampled, unless
-        `evaluation.greedy`. A single view without the axis B gives actions [N]; the memory is that
-        of one environment, `init_hidden_state(1)`. A pure function; see also `policy`."""
+        """Actions [B, N] for the observations of B environments, and the new hidden state; sampled,
+        unless `evaluation.greedy`. A single observation without the axis B gives actions [N]; the
+        hidden state is then that of one environment, `init_hidden_state(1)`. A pure function; see
+        also `policy`."""
         n_envs = jnp.size(is_first)
         if observation.agents_view.ndim == 2 and n_envs == 1:
             batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], observation)

@@ -55,7 +55,12 @@ RULES = (
     ("mappo-gpae", "self"),
     ("qmix", "self"),
 )
-GPU_RULES = (("ippo-local", "self"), ("ippo-dg", "oracle"), ("ippo-dg", "learned"))
+GPU_RULES = (
+    ("ippo-local", "self"),
+    ("ippo-dg", "oracle"),
+    ("ippo-dg", "learned"),
+    ("qmix", "self"),
+)
 CREDIT = {
     False: ((10, 50, 3, 2), (10, 50, 25, 2), (10, 150, 25, 2), (1, 50, 1000, 8)),
     True: ((10, 150, 25, 2), (1, 50, 1000, 8), (1, 50, 10_000, 8)),
@@ -140,7 +145,7 @@ def credit(gpu: bool) -> Iterator[Row]:
         for how in ("graph_gae", *loops):
             job = {"kind": "credit", **sizes, "how": how}
             yield Row("credit", task, how, f"batch {batch}", job)
-    for seeds in (1, 64) if gpu else (1,):
+    for seeds in (1, 10, 64) if gpu else (1,):
         size = plural(seeds, "seed")
         for method, graph in GPU_RULES if gpu else RULES:
             job = {"kind": "train", "env": FORAGING, "method": method, "graph": graph}

@@ -6,16 +6,19 @@
     taskset -c 0 python benchmarks/iteration.py --cpu-time       # on a machine with other work
 
 The arithmetic floor is the operations of a part's matrix products over the speed of the fastest
-product measured here (a loop of unknown length, such as an evaluation, counts once); the memory
-floor is what a part takes and gives over the speed of a copy. Needs only what training needs."""
+product measured here (a loop of unknown length, such as an evaluation, counts once); beside it is
+the time of the same products, each measured alone. The memory floor is what a part takes and gives
+over the speed of a copy. Needs only what training needs."""
 
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +29,18 @@ from dgmarl.credit.base import Credit
 from dgmarl.rollout import Batch, RolloutState, collect
 from dgmarl.training import Trainer, TrainState, for_seeds, init_seeds
 
-LAPS, SECONDS = 5, 0.3
+LAPS, SECONDS = 5, 0.2
 """How often each part is timed, of which the best counts, and for about how long."""
 FACTS = ("env", "method", "graph", "preset", "seeds", "cpu_time")
-COLUMNS = ("part", "ms", "MFLOP", "arithmetic floor ms", "memory floor ms", "measured / floor")
+COLUMNS = (
+    "part",
+    "ms",
+    "MFLOP",
+    "arithmetic floor ms",
+    "products alone ms",
+    "memory floor ms",
+    "measured / floor",
+)
 
 
 clock = time.perf_counter
@@ -59,17 +70,38 @@ def seconds(function: Callable[[Any], Any], inputs: Any) -> float:
     return min(timed(n_calls) for _ in range(LAPS))
 
 
-def product_flops(jaxpr: Any) -> float:
-    """Operations of the matrix products, those in loops of fixed length as often as they run."""
-    total = 0.0
+class Product(NamedTuple):
+    """A matrix product."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    dimensions: Any
+    """Contracted and batched ones, as `dot_general` has them."""
+
+    def flops(self) -> float:
+        """Operations."""
+        (contracted, _), (batched, _) = self.dimensions
+        left, right = self.shapes
+        shared = prod(left[axis] for axis in (*contracted, *batched))
+        return 2 * prod(left) * prod(right) / shared
+
+    @cache  # noqa: B019
+    def seconds(self) -> float:
+        """Of a call alone."""
+        factors = tuple(jnp.ones(shape) for shape in self.shapes)
+        return seconds(lambda pair: jax.lax.dot_general(pair[0], pair[1], self.dimensions), factors)
+
+
+def products(jaxpr: Any) -> Counter[Product]:
+    """The matrix products, those in loops of fixed length as often as they run."""
+    found: Counter[Product] = Counter()
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
-            contracted, _ = equation.params["dimension_numbers"][0]
-            depth = prod(equation.invars[0].aval.shape[axis] for axis in contracted)
-            total += 2 * depth * prod(equation.outvars[0].aval.shape)
+            shapes = tuple(factor.aval.shape for factor in equation.invars)
+            found[Product(shapes, equation.params["dimension_numbers"])] += 1
         for inner in jaxprs_in_params(equation.params):
-            total += equation.params.get("length", 1) * product_flops(inner)
-    return total
+            for product, count in products(inner).items():
+                found[product] += equation.params.get("length", 1) * count
+    return found
 
 
 def bytes_of(tree: Any) -> int:
@@ -155,9 +187,14 @@ def profile(trainer: Trainer) -> list[dict[str, Any]]:
         of_all = for_seeds(part, n_seeds)
         given = jax.jit(of_all)(inputs)
         if show:
-            flops = product_flops(jax.make_jaxpr(of_all)(inputs))
-            took = {"s": seconds(of_all, inputs), "flops": flops}
-            rows.append({"part": name, **took, "bytes": bytes_of(inputs) + bytes_of(given)})
+            found = products(jax.make_jaxpr(of_all)(inputs)).items()
+            rows.append({
+                "part": name,
+                "s": seconds(of_all, inputs),
+                "flops": sum(count * product.flops() for product, count in found),
+                "products_s": sum(count * product.seconds() for product, count in found),
+                "bytes": bytes_of(inputs) + bytes_of(given),
+            })  # fmt: skip
         return given
 
     start = measure("first states", parts.start, state, not trainer.resets)
@@ -180,7 +217,7 @@ def table(rows: list[dict[str, Any]], speed: dict[str, float]) -> str:
     lines = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1))]
     for row in rows:
         floors = (row["flops"] / speed["product_flops"], row["bytes"] / speed["copy_bytes"])
-        times = [f"{1e3 * each:.3f}" for each in floors]
+        times = [f"{1e3 * each:.3f}" for each in (floors[0], row["products_s"], floors[1])]
         ratio = f"{row['s'] / max(floors):.1f}"
         lines.append(
             (row["part"], f"{1e3 * row['s']:.2f}", f"{row['flops'] / 1e6:,.0f}", *times, ratio)

@@ -96,22 +96,22 @@ def first_reaching(returns: list[float], goal: float) -> int | None:
 def serve(kinds: dict[str, Callable[..., Any]], packages: tuple[str, ...]) -> None:
     """Measure the jobs on the command line: a job's `kind` names the function, the rest are its
     arguments. A function that only prepares returns another one that measures; with
-    BENCH_COMPILE_WORKERS set, so many are prepared at a time, all before the first is measured.
+    BENCH_COMPILE_WORKERS set, so many are prepared at a time, then measured one after the other.
 
     packages: whose versions belong to the result."""
     versions = {name: version(name) for name in packages}
     jobs = [json.loads(text) for text in sys.argv[1:]]
-    workers = int(os.environ.get("BENCH_COMPILE_WORKERS", "0"))
-    pool = ThreadPoolExecutor(max(workers, 1))
+    workers = max(int(os.environ.get("BENCH_COMPILE_WORKERS", "0")), 1)
+    pool = ThreadPoolExecutor(workers)
 
     def prepare(job: Found) -> Any:
         arguments = {name: value for name, value in job.items() if name != "kind"}
         return tried(kinds[job["kind"]], **arguments)
 
-    prepared = list(pool.map(prepare, jobs)) if workers else map(prepare, jobs)
-    for job, found in zip(jobs, prepared, strict=True):
-        found = tried(found) if callable(found) else found
-        print(json.dumps({"job": job, **found, "versions": versions}), flush=True)
+    for some in (jobs[start : start + workers] for start in range(0, len(jobs), workers)):
+        for job, found in zip(some, list(pool.map(prepare, some)), strict=True):
+            found = tried(found) if callable(found) else found
+            print(json.dumps({"job": job, **found, "versions": versions}), flush=True)
 
 
 def tried(function: Callable[..., Any], **arguments: Any) -> Any:

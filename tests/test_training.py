@@ -141,8 +141,10 @@ def test_seeds_that_have_had_their_steps_stand_still(short):
     assert len(set(iterations.tolist())) > 1
     advance = jax.jit(jax.vmap(Trainer(config).advance, in_axes=(0, None)), donate_argnums=0)
     before = jax.tree.map(np.asarray, raw(result.state))
-    after, _, _ = advance(jax.tree.map(jnp.copy, result.state), 3)
-    assert_same(after, before)
+    advanced = advance(jax.tree.map(jnp.copy, result.state), 3)
+    assert not advanced.active.any()
+    evaluate = jax.jit(jax.vmap(Trainer(config).evaluate_policy))
+    assert_same(evaluate(advanced).state, before)
 
 
 def test_steps_are_those_that_really_happened(short):
@@ -213,7 +215,7 @@ def test_a_greedy_evaluation_has_sampled_episodes_beside_it():
     trainer = Trainer(resolve(GIFT, "ippo-local", {**SMALL, "evaluation.greedy": True}, steps=100))
     params = trainer.learner.init(jax.random.key(0)).params
     key, n = jax.random.key(1), trainer.config.evaluation.episodes
-    greedy, sampled = jax.jit(trainer.evaluate_policy)(params, key)
+    greedy, sampled = jax.jit(trainer.play_episodes)(params, key)
     assert sampled is not None
     np.testing.assert_array_equal(
         greedy.returns, jax.jit(trainer.evaluate, static_argnums=2)(params, key, n).returns

@@ -1,12 +1,13 @@
 """A function of one seed for all seeds of a run, on the devices of a mesh."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import reduce
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.stages import Compiled, Lowered
 from jaxtyping import Array
 
 from dgmarl.device import count_cores, mesh_for
@@ -46,38 +47,80 @@ def spread(tree: Any, n_seeds: int, mesh: Mesh | None = None) -> Any:
     return place(tree, NamedSharding(mesh or mesh_for(n_seeds), PartitionSpec("seeds")))
 
 
-def compile_together(advance: Callable[..., Any], carried: Any) -> Callable[[Any, int], Any]:
-    """`advance` of all seeds as one program for all devices. It overwrites what it is given."""
+def compile_together(
+    stages: Sequence[Callable[..., Any]], carried: Any
+) -> Callable[[Any, int], Any]:
+    """Functions of all seeds, each of what the one before returns, the first also of a number of
+    iterations: a program each, for all devices. They overwrite what they are given."""
     sharding = jax.tree.leaves(carried)[0].sharding  # what comes out goes in again
-    program = jax.jit(advance, donate_argnums=0, out_shardings=sharding)
-    return program.lower(carried, 1).compile()
+    programs = [jax.jit(stage, donate_argnums=0, out_shardings=sharding) for stage in stages]
+    return _chain(_compile(_lower(programs, carried, sharding)))
 
 
-def compile_separately(advance: Callable[..., Any], carried: Any) -> Callable[[Any, int], Any]:
-    """`advance` of one seed, for all seeds, as one program for each device, which computes its
-    seeds one after the other. Each overwrites what it is given.
+def compile_separately(
+    stages: Sequence[Callable[..., Any]], carried: Any
+) -> Callable[[Any, int], Any]:
+    """The same for functions of one seed, with programs for each device, which compute its seeds
+    one after the other.
 
     Rounding depends on which operations the compiler fuses, and that on how many seeds are vmapped
     and on whether the program is for several devices. Here it sees one seed and one device."""
     first = jax.tree.leaves(carried)[0]
     n_seeds, sharding = len(first), first.sharding
 
-    @partial(jax.jit, donate_argnums=0)
-    def one_by_one(seeds: Any, n_iterations: Array) -> Any:
-        return jax.lax.map(lambda seed: advance(seed, n_iterations), seeds)
+    def one_by_one(stage: Callable[..., Any]) -> Any:
+        def of_seeds(seeds: Any, *common: Any) -> Any:
+            return jax.lax.map(lambda seed: stage(seed, *common), seeds)
+
+        return jax.jit(of_seeds, donate_argnums=0)
 
     def join(*parts: Array) -> Array:
         shape = (n_seeds, *parts[0].shape[1:])
         return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
     def advance_all(carried: Any, n_iterations: int) -> Any:
-        pairs = zip(programs, _of_devices(carried), strict=True)
-        return jax.tree.map(join, *[program(part, n_iterations) for program, part in pairs])
+        pairs = zip(advance, _of_devices(carried), strict=True)
+        return jax.tree.map(join, *[of_device(part, n_iterations) for of_device, part in pairs])
 
-    with ThreadPoolExecutor(count_cores()) as threads:
-        lowered = [one_by_one.lower(part, 1) for part in _of_devices(carried)]
-        programs = list(threads.map(lambda program: program.compile(), lowered))
+    programs = [one_by_one(stage) for stage in stages]
+    lowered = [
+        _lower(programs, part, jax.tree.leaves(part)[0].sharding) for part in _of_devices(carried)
+    ]
+    compiled = iter(_compile([program for of_device in lowered for program in of_device]))
+    advance = [_chain([next(compiled) for _ in stages]) for _ in lowered]
     return advance_all
+
+
+def _lower(programs: Sequence[Any], carried: Any, sharding: Sharding) -> list[Lowered]:
+    """Each program for what the one before returns."""
+    lowered, given = [], (carried, 1)
+    for program in programs:
+        lowered.append(program.lower(*given))
+        given = (
+            jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+                lowered[-1].out_info,
+            ),
+        )
+    return lowered
+
+
+def _compile(lowered: Sequence[Lowered]) -> list[Compiled]:
+    """Compile at the same time. Several processes compile in one order, which they may rely on."""
+    n_threads = count_cores() if jax.process_count() == 1 else 1
+    with ThreadPoolExecutor(n_threads) as threads:
+        return list(threads.map(lambda program: program.compile(), lowered))
+
+
+def _chain(programs: Sequence[Compiled]) -> Callable[[Any, int], Any]:
+    """One after the other."""
+
+    def run(carried: Any, n_iterations: int) -> Any:
+        return reduce(
+            lambda given, program: program(given), programs[1:], programs[0](carried, n_iterations)
+        )
+
+    return run
 
 
 def _of_devices(tree: Any) -> list[Any]:

@@ -1,10 +1,10 @@
 """The training loop: collect -> graph -> credit -> update; evaluate, log, checkpoint.
 
 `Trainer.iterate` is one iteration of one seed, `Trainer.advance` all iterations up to the next
-evaluation, with the evaluation: one compiled program for all seeds that never leaves the device.
-`train` calls it until the slowest seed has had its steps, and hands what comes back to recorders
-(the run folder, the display). All that training changes is one pytree, the `TrainState`: a
-checkpoint is that pytree, so a resumed run continues exactly.
+evaluation: a compiled program for all seeds that never leaves the device. `train` calls it and the
+evaluations (`Trainer.stages`) until the slowest seed has had its steps, and hands what comes back
+to recorders (the run folder, the display). All that training changes is one pytree, the
+`TrainState`: a checkpoint is that pytree, so a resumed run continues exactly.
 """
 
 import time
@@ -77,13 +77,23 @@ class TrainState(NamedTuple):
     best: Best
 
 
+class Iterated(NamedTuple):
+    """After the iterations between two evaluations."""
+
+    state: TrainState
+    metrics: dict[str, Array]
+    """Averaged over the iterations."""
+    active: Bool[Array, ""]
+    """Whether the seed still had steps to go before them."""
+
+
 class Advanced(NamedTuple):
     """What comes back from the device at an evaluation."""
 
     state: TrainState
     metrics: dict[str, Array]
-    """Averaged over the iterations since the last evaluation."""
     evaluation: Evaluation
+    active: Bool[Array, ""]
 
 
 class Trainer:
@@ -181,9 +191,15 @@ class Trainer:
         """The dependence graph of every step."""
         return as_graphs(self.source.infer(state.graph_state, batch, key))
 
-    def advance(self, state: TrainState, n_iterations: Int[Array, ""]) -> Advanced:
-        """Up to `n_iterations` of one seed, fewer if all seeds have had their steps, then an
-        evaluation."""
+    @property
+    def stages(self) -> list[Callable[..., Any]]:
+        """`advance` and the evaluations after it, each of what the one before returns. They are
+        programs of their own because those compile at the same time."""
+        learns = self.uses_graph and getattr(self.source, "learns", False)
+        return [self.advance, *([self.evaluate_graph] if learns else []), self.evaluate_policy]
+
+    def advance(self, state: TrainState, n_iterations: Int[Array, ""]) -> Iterated:
+        """Up to `n_iterations` of one seed, fewer if all seeds have had their steps."""
 
         def unfinished(carry: tuple[Array, TrainState, dict[str, Array]]) -> Bool[Array, ""]:
             return (carry[0] < n_iterations) & anywhere(self._active(carry[1]))
@@ -201,28 +217,37 @@ class Trainer:
         start = (jnp.int32(0), state, zeros)
         _, state, sums = jax.lax.while_loop(unfinished, one_iteration, start)
         count = jnp.maximum(state.iteration - before, 1)
-        return self._evaluated(state, {name: sums[name] / count for name in sums}, active)
+        return Iterated(state, {name: sums[name] / count for name in sums}, active)
 
-    def _evaluated(
-        self, state: TrainState, metrics: dict[str, Array], active: Bool[Array, ""]
-    ) -> Advanced:
-        """An evaluation of the current policy, and of the graph where it is learned."""
-        key, evaluation_key, graph_key = jax.random.split(state.key, 3)
+    def evaluate_graph(self, iterated: Iterated) -> Iterated:
+        """Agreement of a learned graph with oracle and simulator, on fresh episodes."""
+        state = iterated.state
+        start_key, play_key, infer_key = jax.random.split(_evaluation_keys(state)[2], 3)
+        n_envs = min(self.config.n_envs, GRAPH_EPISODES)
+        hidden_state = self.learner.init_hidden_state(n_envs)
+        start = reset_envs(self.env, start_key, hidden_state, n_envs)
+        policy = self.learner.behaviour(state.learner, state.step)
+        needs, horizon = self.needs | references(self.env), self.env.spec.horizon
+        _, batch = collect(self.env, policy, start, play_key, horizon, needs, reset=False)
+        agreement = compare(self.env, self.infer_graph(state, batch, infer_key).edges, batch)
+        return iterated._replace(metrics=iterated.metrics | agreement)
+
+    def evaluate_policy(self, iterated: Iterated) -> Advanced:
+        """Episodes of the current policy; it is kept if it is the best so far."""
+        state, metrics, active = iterated
+        key, evaluation_key, _ = _evaluation_keys(state)
         params = state.learner.params
-        evaluation, sampled = self.evaluate_policy(params, evaluation_key)
+        evaluation, sampled = self.play_episodes(params, evaluation_key)
         mean_return = evaluation.returns.mean()
         better = active & (mean_return > state.best.mean_return)
         best = where_active(better, Best(mean_return, params), state.best)
         state = state._replace(key=where_active(active, key, state.key), best=best)
         # Losses are those before the last update; this shows whether that one diverged.
-        metrics["parameter_norm"] = optax.global_norm(params)
-        metrics |= _endings(evaluation)
+        metrics = metrics | {"parameter_norm": optax.global_norm(params)} | _endings(evaluation)
         if sampled is not None:
             metrics["sampled_return"] = sampled.returns.mean()
             metrics |= {f"sampled_{name}": mean for name, mean in _endings(sampled).items()}
-        if self.uses_graph and getattr(self.source, "learns", False):
-            metrics |= self.evaluate_graph(state, graph_key)
-        return Advanced(state, metrics, evaluation)
+        return Advanced(state, metrics, evaluation, active)
 
     def evaluate(self, params: Any, key: PRNGKeyArray, n_episodes: int) -> Evaluation:
         """Whole episodes with a fixed policy."""
@@ -230,9 +255,7 @@ class Trainer:
         hidden_state = self.learner.init_hidden_state(n_episodes)
         return evaluate(self.env, act, key, hidden_state, n_episodes)
 
-    def evaluate_policy(
-        self, params: Any, key: PRNGKeyArray
-    ) -> tuple[Evaluation, Evaluation | None]:
+    def play_episodes(self, params: Any, key: PRNGKeyArray) -> tuple[Evaluation, Evaluation | None]:
         """The policy as it is judged, and if that is greedy, as many further episodes with sampled
         actions. They are played side by side, which compiles the environment once."""
         n = self.config.evaluation.episodes
@@ -249,17 +272,6 @@ class Trainer:
             jax.tree.map(itemgetter(part), both) for part in (slice(n), slice(n, None))
         )
         return greedy, other
-
-    def evaluate_graph(self, state: TrainState, key: PRNGKeyArray) -> dict[str, Array]:
-        """Agreement of a learned graph with oracle and simulator, on fresh episodes."""
-        start_key, play_key, infer_key = jax.random.split(key, 3)
-        n_envs = min(self.config.n_envs, GRAPH_EPISODES)
-        hidden_state = self.learner.init_hidden_state(n_envs)
-        start = reset_envs(self.env, start_key, hidden_state, n_envs)
-        policy = self.learner.behaviour(state.learner, state.step)
-        needs, horizon = self.needs | references(self.env), self.env.spec.horizon
-        _, batch = collect(self.env, policy, start, play_key, horizon, needs, reset=False)
-        return compare(self.env, self.infer_graph(state, batch, infer_key).edges, batch)
 
     def check_graphs(self, state: TrainState) -> None:
         """Inspect real graphs of a source or environment from outside the package: values cannot
@@ -371,15 +383,14 @@ class Program:
         """All that is carried, from the states of the runs."""
         return spread(states[0], self.n_seeds, self.mesh)
 
-    def advance(self, carried: Any, n_iterations: Array) -> Any:
-        """See `Trainer.advance`."""
-        return for_seeds(self.trainer.advance, self.n_seeds, self.mesh)(carried, n_iterations)
-
     def compile(self, carried: Any) -> Callable[[Any, int], Any]:
-        """`advance` as a compiled program, or as one for each device if seeds are separate."""
+        """The stages as compiled programs, for each device its own if seeds are separate."""
+        stages = self.trainer.stages
         if self.separate:
-            return compile_separately(self.trainer.advance, carried)
-        return compile_together(self.advance, carried)
+            return compile_separately(stages, carried)
+        return compile_together(
+            [for_seeds(stage, self.n_seeds, self.mesh) for stage in stages], carried
+        )
 
     def part(self, advanced: Advanced, run: int) -> Advanced:
         """What belongs to one run."""
@@ -468,6 +479,11 @@ def _check_edges(found: Array, expected: tuple[int, ...]) -> None:
             f"The graph source gives the shape {found.shape}, but must give [T, B, N, N], here "
             f"{expected}."
         )
+
+
+def _evaluation_keys(state: TrainState) -> PRNGKeyArray:
+    """Of the state after an evaluation, of the policy's episodes and of the graph's."""
+    return jax.random.split(state.key, 3)
 
 
 def _endings(evaluation: Evaluation) -> dict[str, Array]:

@@ -95,7 +95,8 @@ def test_what_cannot_be_learned_from_is_counted():
 def advanced(step: int, reward: float = 1.0, **metrics: float) -> Advanced:
     counters = Counters(step=np.array([step]), iteration=np.array([1]))
     evaluation = Evaluation(jnp.array([[0.0, reward]]), jnp.ones((1, 2)), {})
-    return Advanced(counters, {n: np.array([v]) for n, v in metrics.items()}, evaluation)
+    found = {n: np.array([v]) for n, v in metrics.items()}
+    return Advanced(counters, found, evaluation, np.array([True]))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ class Broken:
         return {"step": jax.pure_callback(break_down, shape, carried["step"])}
 
     def compile(self, carried):
-        return compile_together(self.advance, carried)
+        return compile_together([self.advance], carried)
 
 
 def test_an_environment_that_raises_on_the_host_is_named(tmp_path, capfd):

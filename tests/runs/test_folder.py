@@ -331,6 +331,6 @@ def test_a_run_of_an_older_version_goes_on_with_metrics_it_did_not_have(tmp_path
         state = Counters(step=np.array([20, 20]), iteration=np.array([2, 2]))
         evaluation = Evaluation(jnp.zeros((2, 3)), jnp.ones((2, 3)), {})
         metrics = {"old": np.ones(2), "new": np.ones(2), "newest": np.ones(2)}
-        recorder.record(Advanced(state, metrics, evaluation))
+        recorder.record(Advanced(state, metrics, evaluation, np.array([True, True])))
         assert set(recorder.finish(state).metrics) == {"old"}
         assert recorder.metrics[-1]["newest"].tolist() == [1, 1]

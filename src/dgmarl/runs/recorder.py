@@ -144,10 +144,10 @@ class Recorder:
 
     def record(self, advanced: Advanced) -> None:
         """Keep, write and show one evaluation of all seeds."""
-        state, metrics, evaluation = advanced
+        state, evaluation = advanced.state, advanced.evaluation
         step = np.asarray(state.step)  # waits for the device
-        self._refuse_unusable(metrics)
-        metrics = {name: value for name, value in metrics.items() if name not in UNUSABLE}
+        self._refuse_unusable(advanced.metrics)
+        metrics = {k: v for k, v in advanced.metrics.items() if k not in UNUSABLE}
         now = time.perf_counter()
         before = self.steps[-1] if self.steps else np.zeros_like(step)
         running = before < self.config.steps

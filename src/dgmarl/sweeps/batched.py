@@ -163,17 +163,17 @@ class BatchedRuns:
         )
         return spread(joined, self.n_seeds)
 
-    def advance(self, carried: TrainState, n_iterations: Array) -> Advanced:
-        """See `Trainer.advance`."""
-
-        def of_run(run: tuple[Varying, TrainState], n_iterations: Array) -> Advanced:
-            return self._trainer(run[0]).advance(run[1], n_iterations)
-
-        return for_seeds(of_run, self.n_seeds)((self.varying, carried), n_iterations)
-
     def compile(self, carried: TrainState) -> Callable[[Any, int], Any]:
-        """`advance` as a compiled program."""
-        return compile_together(self.advance, carried)
+        """The stages of all runs as compiled programs."""
+
+        def stage(number: int) -> Callable[..., Any]:
+            def of_run(run: tuple[Varying, Any], *common: Any) -> Any:
+                return self._trainer(run[0]).stages[number](run[1], *common)
+
+            of_seeds = for_seeds(of_run, self.n_seeds)
+            return lambda given, *common: of_seeds((self.varying, given), *common)
+
+        return compile_together([stage(k) for k in range(len(self._trainer().stages))], carried)
 
     def part(self, advanced: Advanced, run: int) -> Advanced:
         """What belongs to one run, on one device: runs that wait for each other across devices for

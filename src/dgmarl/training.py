@@ -25,7 +25,7 @@ from dgmarl.config.resolve import with_n_envs
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import CreditRule
-from dgmarl.device import Devices, mesh_for
+from dgmarl.device import Devices, loops_kept, mesh_for
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import RunError, UsageError, quiet_callbacks, raised_by_callback
@@ -211,11 +211,12 @@ class Trainer:
             sums = {name: sums[name] + jnp.where(active, metrics[name], 0) for name in sums}
             return count + 1, state, sums
 
-        shapes = jax.eval_shape(lambda state: self.iterate(state)[1], state)
-        zeros = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
         before, active = state.iteration, self._active(state)
-        start = (jnp.int32(0), state, zeros)
-        _, state, sums = jax.lax.while_loop(unfinished, one_iteration, start)
+        with loops_kept(self.env.loops_inside):
+            shapes = jax.eval_shape(lambda state: self.iterate(state)[1], state)
+            zeros = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+            start = (jnp.int32(0), state, zeros)
+            _, state, sums = jax.lax.while_loop(unfinished, one_iteration, start)
         count = jnp.maximum(state.iteration - before, 1)
         return Iterated(state, {name: sums[name] / count for name in sums}, active)
 

@@ -46,7 +46,7 @@ def _table(results: Sequence[Result], benchmark: str) -> str:
         returns = [_first_final(found, scenario, names) for names in ([method], *rivals)]
         graph = (last_mean(result, metric) for metric in MEASURED.values())
         rows.append((f"`{scenario}`", style(method).name, *graph, *returns))
-    return markdown(("", "", *MEASURED, "return", "oracle's graph", "local", "global"), rows)
+    return markdown(("", "", *MEASURED, "learned graph", "oracle's graph", "local", "global"), rows)
 
 
 def _first_final(

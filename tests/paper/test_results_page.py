@@ -12,15 +12,16 @@ import pytest
 
 from dgmarl.errors import UsageError
 from dgmarl.paper.claims import claims
+from dgmarl.paper.graphs_page import graphs_section
 from dgmarl.paper.grids import SIX, SMACLITE_STEPS
 from dgmarl.paper.judging import trios
-from dgmarl.paper.paper_figures import IQM_OF_PAPER
+from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER
 from dgmarl.paper.results_page import (
     MARKS,
     draw_figures,
+    other_pages,
     page_text,
     readme_section,
-    with_credit,
     with_section,
     write_page,
 )
@@ -29,7 +30,9 @@ from dgmarl.report.results import Result, read_results
 
 ROOT = Path(__file__).parents[2]
 HINT = "run `python -m dgmarl.paper.results_page`"
-COMMITTED = sorted(path.name for path in (ROOT / "docs" / "figures").glob("*.svg"))
+COMMITTED = sorted(
+    path.name for name in FIGURES for path in (ROOT / "docs" / "figures").glob(f"{name}-*.svg")
+)
 RESULTS = read_results(ROOT / "results")
 
 
@@ -47,8 +50,10 @@ def test_the_committed_pages_are_current(drawn):
     assert page_text(RESULTS, COSTS, drawn) == committed, HINT
     readme = (ROOT / "README.md").read_text()
     assert with_section(readme, readme_section(RESULTS, COSTS)) == readme, HINT
-    credit = (ROOT / "docs" / "credit.md").read_text()
-    assert with_credit(credit, RESULTS, ROOT / "results") == credit, HINT
+    others = other_pages(ROOT / "docs", RESULTS, ROOT / "results")
+    assert len(others) == 2
+    for path, document in others.items():
+        assert document == path.read_text(), HINT
 
 
 def test_the_committed_figures_are_current(drawn):
@@ -94,6 +99,7 @@ def test_the_command_writes_page_figures_and_readme_and_removes_old_figures(tmp_
     assert write_page(results, docs, readme) == docs / "results.md"
     assert sorted(path.name for path in (docs / "figures").iterdir()) == [
         "mpe-curves.svg",
+        "mpe-graphs.svg",
         "own.svg",
     ]
     ElementTree.parse(docs / "figures" / "mpe-curves.svg")
@@ -107,7 +113,11 @@ def test_the_command_writes_what_is_committed(tmp_path):
     write_page(ROOT / "results", tmp_path, tmp_path / "README.md")
     assert (tmp_path / "results.md").read_text() == (ROOT / "docs" / "results.md").read_text()
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text()
-    assert last_lines(tmp_path / "figures") == last_lines(ROOT / "docs" / "figures")
+    assert last_lines(tmp_path / "figures") == {
+        name: line
+        for name, line in last_lines(ROOT / "docs" / "figures").items()
+        if name in COMMITTED
+    }
 
 
 def shifted(results: list[Result], by: float) -> list[Result]:
@@ -125,8 +135,7 @@ def test_verdicts_follow_the_numbers():
     assert f"- Star-Spread: better in {count}, open in 0, worse in 0 of {count}" in better
     assert f"- Star-Spread: better in 0, open in 0, worse in {count} of {count}" in worse
     first = [claims(shifted(RESULTS, by))[0].verdict for by in (1e4, 0.0, -1e4)]
-    # N = 7 and 100 are still to be trained.
-    assert first == ["agrees so far", "agrees so far", "does not agree"]
+    assert first == ["agrees", "agrees", "does not agree"]
 
 
 def six_scenarios(graph: float) -> list[Result]:
@@ -275,6 +284,17 @@ def test_new_battles_are_judged_and_shown_without_a_change_of_the_code():
     )
     short = [one._replace(steps=one.steps // 4) for one in results]
     assert "1.2 of 5 million |" in page_text(short, [], {})
+
+
+def test_learned_graphs_stand_beside_the_oracles():
+    results = battles(
+        mappo_dg_learned_fast={"MMM": 10.0},
+        mappo_dg_oracle_fast={"MMM": 15.0},
+        mappo_local_fast={},
+    )
+    (line,) = [one for one in graphs_section(results).splitlines() if one.startswith("| `MMM` |")]
+    returns = [cell.strip().partition(".")[0] for cell in line.split("|")[-5:-1]]
+    assert returns == ["10", "15", "18", ""]
 
 
 def test_tables_say_so_where_steps_differ():

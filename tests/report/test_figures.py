@@ -163,6 +163,16 @@ def test_many_long_names_leave_room_for_the_curves():
         assert figure.axes[0].get_position().height > 0.3
 
 
+def test_a_legend_of_seven_methods_stays_within_the_figure():
+    credits = ("local", "global", "dg-learned")
+    presets = [f"mappo-{credit}{end}" for credit in credits for end in ("", "-fast")]
+    methods = [*presets, "mappo-dg-oracle-fast"]
+    figure = learning_curves([Panel(name, [result(one) for one in methods]) for name in "ab"])
+    svg(figure)
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+
+
 def test_the_last_line_changes_with_the_data_alone():
     changed = [one._replace(returns=one.returns + 0.01) for one in RESULTS]
     lines = [

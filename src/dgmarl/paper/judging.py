@@ -119,9 +119,12 @@ class Trio(NamedTuple):
         return f"{BACKBONES[self.backbone]} {where}"
 
 
-def trios(results: Sequence[Result], benchmark: str, graph_method: str) -> list[Trio]:
+def trios(
+    results: Sequence[Result], benchmark: str, graph_method: str, preset: str = ""
+) -> list[Trio]:
     """Every scenario and backbone of a benchmark that has all three kinds of credit; `graph_method`
-    is `dg` or `dg-SOURCE`."""
+    is `dg` or `dg-SOURCE`, and `preset` the end of the methods' names where it is not the
+    paper's."""
     found = {
         (result.scenario, result.method): result
         for result in results
@@ -131,7 +134,8 @@ def trios(results: Sequence[Result], benchmark: str, graph_method: str) -> list[
     for scenario in dict.fromkeys(scenario for scenario, _ in found):
         for backbone in BACKBONES:
             keys = [
-                (scenario, f"{backbone}-{credit}") for credit in ("local", "global", graph_method)
+                (scenario, f"{backbone}-{credit}{preset}")
+                for credit in ("local", "global", graph_method)
             ]
             if all(key in found for key in keys):
                 groups.append(Trio(scenario, backbone, *(found[key] for key in keys)))

@@ -120,7 +120,7 @@ SMACLITE = PaperFigure(
         "each, and all together."
     ),
     (
-        "10 seeds; returns, not win rates; corridor for 5 million steps with all methods (the QMIX "
+        "5 seeds; returns, not win rates; corridor for 5 million steps with all methods (the QMIX "
         "script has 2 million)."
     ),
     choose("smaclite", tuple(SMACLITE_STEPS), (*credits_of("mappo", "-learned"), "qmix", "qplex")),

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dgmarl.paper.claims import (
+    FAST,
     VALUES_OF_PAPER,
     compare_values,
     neighbours,
@@ -73,7 +74,7 @@ def star_spread(results: Sequence[Result], shown: Sequence[Result], drawn: Drawn
 A hub and N - 1 leaves; {_size(FIGURES["mpe"].chosen(shown))}. Returns are sums over all agents, so
 those of different N do not compare. The graph is the oracle's, in which every agent influences
 itself and the hub; *learned* is learned in the paper's setting for it (no encoder, one head per
-agent).""",
+agent; findings: [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)).""",
         _spread_table(spread, shown),
         _picture("mpe", "curves", drawn),
         folded(
@@ -163,7 +164,7 @@ def _widening(spread: Sequence[Trio]) -> str:
 {_tally(changes)}
 
 Returns grow with N by themselves, so the gap is also given relative to global reward's return. At
-N = 50 agents move half as far per step as at smaller N.
+N = 50 and 100 agents move half as far per step as at smaller N.
 
 {markdown(titles, rows)}"""
 
@@ -334,12 +335,19 @@ def battles(results: Sequence[Result], drawn: Drawn) -> str:
     return joined(
         f"""## SMAClite
 
-Six maps, the paper's steps where the last column names no other; {_size(own)}. Numbers of the last
-evaluation: *greedy* takes the most likely actions, as the paper does; *sampled* was measured beside
-it. A won battle pays about 20. *fast* has 128 environments instead of ten. Density and F1 against
-the interventional graph are of learned graphs. Findings: [smaclite.md](smaclite.md).""",
-        _battles_table(own),
+Six maps, {_size(own)}. Returns of MAPPO with greedy actions, as in the paper, and with the preset
+*fast*, which has 128 environments instead of the paper's ten; *the better* is the better of local
+and global reward. A won battle pays about 20. Findings: [smaclite.md](smaclite.md#learning-results)
+and [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread).""",
+        _maps_table(own),
         _picture("smaclite", "curves", drawn),
+        folded(
+            "Every run: battles won, greedy and sampled, and the graphs",
+            f"""*Sampled* was measured beside the greedy evaluation; F1 is that of learned graphs
+against the interventional one. Runs without *fast* are in the paper's setting.
+
+{_battles_table(own)}""",
+        ),
         folded("All maps together", _over_several(own)),
         folded(
             "Further figures",
@@ -348,15 +356,33 @@ the interventional graph are of learned graphs. Findings: [smaclite.md](smaclite
     )
 
 
+def _maps_table(own: Sequence[Result]) -> str:
+    """One row per map: local and global credit, and how graphs compare with the better of them."""
+    learned, oracle = (
+        {trio.scenario: trio for trio in trios(own, "smaclite", f"dg-{graph}", FAST)}
+        for graph in ("learned", "oracle")
+    )
+    rows = []
+    for name in filter(learned.get, SMACLITE_STEPS):
+        local, globe, _ = _means(learned[name])
+        row = [f"`{name}`", local, globe]
+        for trio in (learned[name], oracle.get(name)):
+            row += (_means(trio)[2], *_judged(trio.advantage)) if trio else ("", "", "")
+        rows.append((*row, _steps(learned[name].graph)))
+    if not rows:
+        return ""
+    minus = ("minus the better", "")
+    titles = ("map", "local", "global", "learned graph", *minus, "oracle's graph", *minus, "steps")
+    return markdown(titles, rows)
+
+
 def _battles_table(own: Sequence[Result]) -> str:
     rows = []
     for result in sorted(
         own, key=lambda one: (list(SMACLITE_STEPS).index(one.scenario), order(one.method))
     ):
-        full = SMACLITE_STEPS[result.scenario]
-        short = 1.1 * result.budget < full
         cells = [
-            _last(result, name)
+            last_mean(result, name)
             for name in (
                 "final_battle_won",
                 "sampled_return",
@@ -365,26 +391,21 @@ def _battles_table(own: Sequence[Result]) -> str:
                 "graph_f1_interventional",
             )
         ]
-        steps = (
-            f"{budget_text(result).removesuffix(' million')} of {full / 1e6:g}"
-            if short
-            else f"{full / 1e6:g}"
-        )
-        rows.append(
-            (
-                f"`{result.scenario}`",
-                style(result.method).name,
-                text(mean_interval(result.final)),
-                *cells,
-                len(result.final),
-                f"{steps} million",
-            )
-        )
+        final = text(mean_interval(result.final))
+        name = (f"`{result.scenario}`", style(result.method).name)
+        rows.append((*name, final, *cells, len(result.final), _steps(result)))
     titles = ("map", "method", "greedy return", "won", "sampled return", "won", "density", "F1")
     return markdown((*titles, "seeds", "steps"), rows)
 
 
-def _last(result: Result, metric: str) -> str:
+def _steps(battle: Result) -> str:
+    """Those that a run on SMAClite had, and the paper's where they are more."""
+    full = SMACLITE_STEPS[battle.scenario]
+    short = f"{budget_text(battle).removesuffix(' million')} of " * (1.1 * battle.budget < full)
+    return f"{short}{full / 1e6:g} million"
+
+
+def last_mean(result: Result, metric: str) -> str:
     """Mean over seeds at the last evaluation; empty where it was not measured."""
     values = result.metric(metric)
     return "" if values is None else f"{values[:, -1].mean():.3g}"

@@ -21,7 +21,9 @@ def draw(results: Sequence[Result]) -> dict[str, Figure]:
     looks = styles(result.method for result in results)
     drawn = {"curves": learning_curves(scenario_panels(results), looks)}
     if panels := graph_panels(results):
-        drawn["graphs"] = learning_curves(panels, looks)
+        metrics, titles = {panel.metric for panel in panels}, {panel.title for panel in panels}
+        whole = len(panels) == len(metrics) * len(titles)  # then one row per scenario
+        drawn["graphs"] = learning_curves(panels, looks, max(2, len(metrics)) if whole else 2)
     together = over_scenarios(results)
     return drawn | (
         together.figures(looks)

@@ -99,11 +99,13 @@ class Panel(NamedTuple):
 
 
 @styled
-def learning_curves(panels: Sequence[Panel], looks: Looks | None = None) -> Figure:
+def learning_curves(
+    panels: Sequence[Panel], looks: Looks | None = None, columns: int = 2
+) -> Figure:
     """Mean over seeds and its band for every result of every panel."""
     shown = [result for panel in panels for result in panel.results]
     looks = looks or styles(result.method for result in shown)
-    figure, axes = _panels(len(panels))
+    figure, axes = _panels(len(panels), columns=columns)
     for ax, panel in zip(axes, panels, strict=True):
         for result in panel.results:
             band = aggregate_band([on_grid(result, N_POINTS, metric=panel.metric)], mean)
@@ -164,8 +166,10 @@ def intervals(
     """One panel per kind of estimate (IQM, mean, ...), one row per method: a tick for the estimate,
     a bar for its interval."""
     methods = sorted({method for of_kind in estimates.values() for method in of_kind}, key=order)
-    figure, axes = _panels(len(estimates), height=0.5 + 0.2 * len(methods), sharey=True)
+    height = 0.5 + 0.2 * len(methods)
+    figure, axes = _panels(len(estimates), height, columns=4, sharey=True)
     for ax, (kind, of_kind) in zip(axes, estimates.items(), strict=True):
+        ax.use_sticky_edges = False  # a bar that ends at the frame looks cut off
         for row, method in enumerate(methods):
             if method in of_kind:
                 _bar(ax, row, of_kind[method], looks[method].colour)
@@ -188,7 +192,7 @@ def improvement(chances: Mapping[tuple[str, str], Interval], caption: str, looks
     _make_room(figure, names)
     ax.set_ylim(len(chances) - 0.4, -0.6)
     ax.set_xlim(-0.02, 1.02)
-    ax.set_xlabel("probability of improvement")
+    ax.set_xlabel("probability of improvement", loc="right")  # wider than the axis beside names
     ax.grid(axis="y", visible=False)
     return _caption(figure, caption)
 
@@ -347,9 +351,11 @@ def _png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _panels(n_panels: int, height: float = 2.3, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-    """Up to two columns of panels, unused ones hidden."""
-    n_columns = min(n_panels, 4 if sharey else 2)
+def _panels(
+    n_panels: int, height: float = 2.3, columns: int = 2, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Up to so many columns of panels, at most two columns of a page wide, unused ones hidden."""
+    n_columns = min(n_panels, columns)
     n_rows = -(-n_panels // n_columns)
     width = COLUMN * min(n_columns, 2)
     figure = Figure(figsize=(width, height * n_rows + 0.5), layout="constrained", facecolor="white")
@@ -396,9 +402,7 @@ def _legend(figure: Figure, methods: Sequence[str], looks: Looks) -> None:
         for one in drawn
     ]
     longest = _make_room(figure, [one.name for one in drawn])
-    columns = max(
-        1, min(len(lines), int(figure.get_figwidth() / (1.25 if longest <= LONG / 2 else COLUMN)))
-    )
+    columns = max(1, min(len(lines), int(figure.get_figwidth() / (0.45 + 0.055 * longest))))
     rows = -(-len(lines) // columns)
     figure.set_figheight(figure.get_figheight() + 0.15 * max(rows - 2, 0))
     figure.legend(handles=lines, loc="outside upper center", ncols=columns)

@@ -18,6 +18,8 @@ PUBLISHED_METRICS = (
     "graph_precision_oracle",
     "graph_recall_oracle",
     "graph_f1_interventional",
+    "graph_precision_interventional",
+    "graph_recall_interventional",
     "entropy",
     "value_loss",
     "advantage_std",

@@ -163,6 +163,8 @@ def write_markdown(path: Path) -> None:
 
 def plot(path: Path) -> None:
     """A panel per axis, on logarithmic axes, with the expected slope dotted."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     groups = by_curve([row for row in json.loads(path.read_text())["rows"] if "error" not in row])
     axes = list(dict.fromkeys(axis for axis, _ in groups))
     with figure_of(path, -(-len(axes) // 2), 2, (9, 3.2 * -(-len(axes) // 2))) as panels:
@@ -170,10 +172,14 @@ def plot(path: Path) -> None:
             for (_, what), curve in ((key, c) for key, c in groups.items() if key[0] == axis):
                 draw_curve(panel, what, curve)
             panel.set(xscale="log", yscale="log", xlabel=axis, ylabel="ms")
+            decades = np.ptp(np.log10(panel.get_ylim()))
+            panel.yaxis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
+            panel.set_xticks(sorted({x for line in panel.lines for x in line.get_xdata()}))
             for ticks in (panel.xaxis, panel.yaxis):
                 ticks.set_major_formatter(lambda value, _: short(value))
-                ticks.set_minor_formatter("")
-            panel.legend()
+                ticks.set_minor_locator(NullLocator())
+            panel.tick_params(axis="x", rotation=45 if len(panel.get_xticks()) > 8 else 0)
+            panel.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
             panel.spines[["top", "right"]].set_visible(False)
         for panel in panels.flat[len(axes) :]:
             panel.set_visible(False)

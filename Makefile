@@ -29,7 +29,7 @@ format: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# dgmarl beside other libraries, which are installed into .bench/: about 20 minutes on two idle cores. ARGS: see benchmarks/bench.py.
+# dgmarl beside other libraries, which are installed into .bench/: about 10 minutes on two idle cores. ARGS: see benchmarks/bench.py.
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/bench.py $(ARGS)
 

@@ -23,6 +23,8 @@ TITLES = {
 }
 OURS = "#0072B2"
 THEIRS = "#777777"
+FOLD = "<!-- all rows -->\n"
+"""What follows is folded on the page."""
 WIDE = 20
 """A logarithmic axis where the fastest row is so many times the slowest."""
 
@@ -73,6 +75,7 @@ def write_markdown(path: Path) -> None:
     """The file's tables, beside it."""
     found = json.loads(path.read_text())
     text = [f"# Benchmarks, {path.stem.removeprefix('bench-')}\n", machine(found)]
+    text += [beside_peers(found["rows"]), FOLD]
     for section, title in TITLES.items():
         rows = [row for row in found["rows"] if row["section"] == section]
         if rows:
@@ -80,10 +83,22 @@ def write_markdown(path: Path) -> None:
     path.with_suffix(".md").write_text("\n".join(text))
 
 
+def beside_peers(rows: list[Found]) -> str:
+    """How many times as fast dgmarl is, one line per task and peer."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        own = None if row["section"] == "rules" or "error" in row else rival(row, rows)
+        if own:
+            key = (row["task"], row["program"], row["note"] or own["note"])
+            found.setdefault(key, []).append(f"{advantage(row, rows)} ({row['size']})")
+    lines = [[task, program, ", ".join(how), note] for (task, program, note), how in found.items()]
+    return table(["task", "program", "dgmarl is as fast", "note"], lines) if lines else ""
+
+
 def section_table(section: str, rows: list[Found]) -> str:
     """One line per row, tasks together; beside a peer, how many times as fast dgmarl is."""
     goal = [f"s to return {rows[0]['job']['goal']:g}"] if section == "training" else []
-    cost = ["cost over ippo-local"] if section == "rules" else ["dgmarl is"]
+    cost = ["cost over ippo-local"] if section == "rules" else ["dgmarl is as fast"]
     header = ["task", "program", "size", "per second", *goal, *cost, "compile s", "note"]
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     lines = []
@@ -119,7 +134,7 @@ def rival(row: Found, rows: list[Found]) -> Found | None:
 def advantage(row: Found, rows: list[Found]) -> str:
     """How many times as fast as a peer's row ours is."""
     own = rival(row, rows)
-    return f"{short(own['value'] / row['value'])} × as fast" if own else ""
+    return f"{short(own['value'] / row['value'])} ×" if own else ""
 
 
 def relative_cost(row: Found, rows: list[Found]) -> str:
@@ -144,7 +159,12 @@ def embed(path: Path, page: Path, caption: str) -> None:
     text = path.with_suffix(".md").read_text().partition("\n")[2].replace("\n## ", "\n#### ")
     figure = page.parent / "figures" / f"{name}.svg"
     figure.write_text(path.with_suffix(".svg").read_text())
-    text = f"{text.strip()}\n\n![{caption}](figures/{figure.name})\n"
+    picture = f"![{caption}](figures/{figure.name})\n"
+    shown, folds, folded = text.strip().partition(FOLD)
+    text = f"{shown.strip()}\n\n{picture}"
+    if folds:
+        text += '\n<details markdown="1">\n<summary>All rows</summary>\n\n'
+        text += f"{folded.strip()}\n\n</details>\n"
     first, begin, rest = page.read_text().partition(f"<!-- {name}: ")
     command, end, last = rest.partition(f"<!-- end of {name} -->")
     opening = command.partition("\n")[0]

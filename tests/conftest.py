@@ -86,6 +86,13 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: Path(item.fspath).stem not in LONG)
 
 
+def pytest_collection_finish():
+    """Tracing makes many objects, so garbage was collected often, a tenth of the time: what is
+    imported by now is left out, and `_bounded_memory` collects after each module."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _bounded_memory():
     """Compiled programs of a module are dropped after it, and their memory given back to the

@@ -77,7 +77,10 @@ def browser():
     opened.close()
 
 
-LONG = ("test_demo_command", "test_devices", "test_learned", "test_batched", "test_folder")
+LONG = (
+    *("test_devices", "test_smaclite", "test_folder", "test_resume", "test_ppo", "test_train"),
+    *("test_q_learning", "test_results_page"),
+)
 """Modules that take longest; they come first, so that no worker is left alone with one."""
 
 

@@ -5,12 +5,16 @@ BIN := $(VENV)/bin
 # One more than cores, up to four: some tests wait for a browser or another process.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
 
-.PHONY: demo test test-slow lint format docs bench bench-gpu bench-growth bench-check clean
+.PHONY: demo test pytest test-slow lint format docs bench bench-gpu bench-growth bench-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dgmarl demo
 
-test: $(VENV)/.installed-dev lint
+# Side by side: type checking keeps one core busy for half a minute.
+test: $(VENV)/.installed-dev
+	$(MAKE) -j 2 lint pytest
+
+pytest: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	TEST_OPTIMISATION=1 $(BIN)/python -m pytest -m 'rounding and not slow' -n auto --maxprocesses 2 tests/credit tests/parity
 

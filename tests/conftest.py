@@ -77,13 +77,23 @@ def browser():
     opened.close()
 
 
-LONG = ("test_demo_command", "test_devices", "test_learned", "test_batched", "test_folder")
+LONG = (
+    *("test_devices", "test_smaclite", "test_folder", "test_resume", "test_ppo", "test_train"),
+    *("test_q_learning", "test_results_page"),
+)
 """Modules that take longest; they come first, so that no worker is left alone with one."""
 
 
 def pytest_collection_modifyitems(items):
     """Order the modules; `--no-loadscope-reorder` keeps the order."""
     items.sort(key=lambda item: Path(item.fspath).stem not in LONG)
+
+
+def pytest_collection_finish():
+    """Tracing makes many objects, so garbage was collected often, a tenth of the time: what is
+    imported by now is left out, and `_bounded_memory` collects after each module."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="module")

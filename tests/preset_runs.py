@@ -12,7 +12,7 @@ import numpy as np
 from dgmarl import api
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
-from dgmarl.device import use_all_cores
+from dgmarl.device import mesh_for, use_all_cores
 from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.batched import train_all
@@ -124,6 +124,7 @@ def main(folder: Path, names: list[str]) -> None:
         keep(f"batched {result.config.method}", result)
     keep("stopped", interrupted(CREDITS[1], folder / "run", "all"))
     found["available"] = np.array(jax.local_device_count())
+    found["default mesh"] = np.array([*mesh_for(CREDITS[0].seeds).shape.values()])
     np.savez(folder / "found.npz", **found)
 
 

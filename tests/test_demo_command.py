@@ -1,4 +1,4 @@
-"""`make demo` at reduced steps: every run is trained for real, and the page is written."""
+"""`make demo` at reduced steps: runs are trained for real, and the page is written."""
 
 import json
 import re
@@ -6,9 +6,12 @@ import re
 import pytest
 
 from dgmarl import cli
+from dgmarl.cli import demo_page
 
 
-def test_the_demo_trains_everything_and_writes_its_page(tmp_path, capsys):
+def test_the_demo_trains_on_both_tasks_and_writes_its_page(tmp_path, capsys, monkeypatch):
+    """With one kind of credit; all three: the slow tests in `cli/test_demo.py`."""
+    monkeypatch.setattr(demo_page, "CREDITS", ("dg",))
     with pytest.raises(SystemExit) as stop:
         cli.main(["demo", "--seeds", "1", "--scale", "0.01", "--out", str(tmp_path)])
     assert stop.value.code == 0, capsys.readouterr().err
@@ -16,5 +19,11 @@ def test_the_demo_trains_everything_and_writes_its_page(tmp_path, capsys):
     (data,) = re.findall('id="data">(.*?)</script>', text)
     charts = json.loads(data)["charts"]
     assert len(charts) == 2
-    assert [len(chart["series"]) for chart in charts] == [3, 3]
+    assert [len(chart["series"]) for chart in charts] == [1, 1]
     assert "index.html" in capsys.readouterr().out
+
+
+def test_every_run_of_the_demo_has_a_configuration():
+    for task in demo_page.TASKS:
+        configs = [task.config(credit, 3, 1.0) for credit in demo_page.CREDITS]
+        assert [run.method for run in configs] == ["ippo-local", "ippo-global", "ippo-dg"]

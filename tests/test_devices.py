@@ -17,7 +17,7 @@ from tests.preset_runs import ALONE, CREDITS, RUNS, bits, interrupted, numbers
 from tests.tiny import GIFT, SMALL
 
 QUICK = (
-    *("one: fast ippo-dg fc", "all: fast ippo-dg fc", "seeds: fast ippo-dg fc"),
+    *("one: fast ippo-dg fc", "all: fast ippo-dg fc"),
     *("one: separate ippo-dg", "two: separate ippo-dg", "alone: separate ippo-dg"),
 )
 PARTS = ("bits", "steps", "returns")
@@ -102,15 +102,11 @@ def test_eight_separate_seeds_are_identical_on_eight_devices(tmp_path):
         check_alone(found, name)
 
 
-def test_by_default_as_many_devices_are_used_as_divide_the_seeds(eight):
-    """Also with arrays that have no elements, such as the memory of a network without one."""
-    _, found = eight
-    assert tuple(found["seeds: fast ippo-dg fc mesh"]) == (2, 1)
-    assert np.isfinite(found["seeds: fast ippo-dg fc returns"]).all()
-
-
 def test_batched_runs_on_several_devices_are_those_of_one(eight, credit_here):
+    """By default as many devices are used as divide the seeds, also with arrays that have no
+    elements, such as the memory of a network without one."""
     _, found = eight
+    assert tuple(found["default mesh"]) == (2, 1)
     found |= {f"here {part}": array for part, array in numbers(credit_here).items()}
     check_same(found, "batched ippo-dg", "here")
 

@@ -1,6 +1,8 @@
 """Automatic resets: fresh states under their own law, the view before the reset kept, nobody else
 touched."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,15 +39,16 @@ def test_random_actions_are_uniform_over_what_is_available():
 @pytest.mark.parametrize("chunk", [1, 3, 16, None])
 def test_only_finished_environments_are_replaced_each_by_its_own_fresh_state(chunk):
     env = make_env("star-spread/3")
-    state, observation = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 16))
-    done = jnp.arange(16) % 3 == 0
-    fresh, fresh_observation = reset_where(env, jax.random.key(1), done, state, observation, chunk)
-    changed = np.asarray((fresh.position != state.position).all(axis=(1, 2)))
+    state, observation = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 16))
+    done = np.arange(16) % 3 == 0
+    reset = jax.jit(partial(reset_where, env, chunk=chunk))
+    fresh, fresh_observation = reset(jax.random.key(1), done, state, observation)
+    changed = (np.asarray(fresh.position) != np.asarray(state.position)).all(axis=(1, 2))
     np.testing.assert_array_equal(changed, done)
     np.testing.assert_array_equal(
         np.asarray(fresh_observation.global_state[:, :6]), np.asarray(fresh.position).reshape(16, 6)
     )
-    replaced = np.asarray(fresh.position)[np.asarray(done)].reshape(int(done.sum()), -1)
+    replaced = np.asarray(fresh.position)[done].reshape(int(done.sum()), -1)
     assert len(np.unique(replaced, axis=0)) == len(replaced)
 
 
@@ -53,7 +56,7 @@ def test_the_law_of_a_reset_does_not_depend_on_the_chunk():
     from scipy.stats import ks_2samp
 
     env = make_env("star-spread/2")
-    state, observation = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 4000))
+    state, observation = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 4000))
     drawn = [
         np.asarray(
             jax.jit(
@@ -69,11 +72,12 @@ def test_the_law_of_a_reset_does_not_depend_on_the_chunk():
 
 def test_the_true_successor_is_kept_beside_the_view_after_the_reset():
     env = make_env("star-spread/3", horizon=2)
-    state, _ = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 4))
+    state, _ = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 4))
     action = jnp.zeros((4, 3), jnp.int32)
-    first = step_and_reset(env, jax.random.key(1), state, action)
+    step = jax.jit(partial(step_and_reset, env))
+    first = step(jax.random.key(1), state, action)
     np.testing.assert_array_equal(first.observation.agents_view, first.next_observation.agents_view)
-    second = step_and_reset(env, jax.random.key(2), first.state, action)
+    second = step(jax.random.key(2), first.state, action)
     assert bool(second.outcome.truncated.all())
     np.testing.assert_array_equal(
         second.next_observation.global_state[:, :6], np.asarray(first.state.position).reshape(4, 6)
@@ -160,7 +164,7 @@ class Counting(Gift):
 
 def test_an_evaluation_keeps_the_numbers_of_the_last_step_of_each_episode():
     env = Counting(horizon=6, stop=0.4)
-    found = evaluate(env, act_randomly, jax.random.key(0), None, 40)
+    found = jax.jit(lambda key: evaluate(env, act_randomly, key, None, 40))(jax.random.key(0))
     assert len(np.unique(found.lengths)) > 2
     assert set(found.endings) == {"time"}
     np.testing.assert_array_equal(found.endings["time"], found.lengths)

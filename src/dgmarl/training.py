@@ -45,7 +45,7 @@ from dgmarl.rollout import (
     evaluate,
     reset_envs,
 )
-from dgmarl.seeds import compile_separately, compile_together, for_seeds, spread
+from dgmarl.seeds import compile_separately, compile_together, for_seeds, of_seed, spread
 
 NOT_RECORDED = frozenset({"graph", "probs"})
 """Needs of credit rules that are computed from the batch instead of recorded in the rollout."""
@@ -275,19 +275,21 @@ class Trainer:
         return greedy, other
 
     def check_graphs(self, state: TrainState) -> None:
-        """Inspect real graphs of a source or environment from outside the package: values cannot
-        be seen while tracing."""
+        """Inspect real graphs, of the first seed, of a source or environment from outside the
+        package: values cannot be seen while tracing."""
         if all(type(part).__module__.startswith("dgmarl.") for part in (self.env, self.source)):
             return
 
+        @jax.jit
         def first_graph(state: TrainState) -> Graphs:
+            state = of_seed(state, 0)
             start = self._reset_envs(state.key)
             act = partial(self.learner.act, state.learner.params)
             _, batch = collect(self.env, act, start, state.key, 1, self.needs, reset=False)
             return self.infer_graph(state, batch, state.key)
 
         try:
-            found = jax.jit(first_graph)(jax.tree.map(lambda leaf: leaf[0], state)).edges
+            found = first_graph(state).edges
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
             raise UsageError(

@@ -1,7 +1,6 @@
 """Difference rewards against enumeration on matrix games, from the simulator and from a model."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -26,13 +25,16 @@ def trainer(env="matrix/two-step", **overrides):
 def played(made, n_envs=32):
     """A batch of random play, with the probabilities of some other policy."""
     spec, horizon = made.env.spec, made.env.spec.horizon
-    start = reset_envs(made.env, jax.random.key(0), None, n_envs)
-    _, batch = collect(
-        made.env, act_randomly, start, jax.random.key(1), horizon, made.needs, reset=False
-    )
+
+    @jax.jit
+    def play(key):
+        start = reset_envs(made.env, key, None, n_envs)
+        return collect(made.env, act_randomly, start, key, horizon, made.needs, reset=False)[1]
+
+    batch = play(jax.random.key(0))
     shape = (horizon, n_envs, spec.n_agents)
     probs = np.random.default_rng(0).dirichlet(np.ones(spec.n_actions), shape)
-    return batch._replace(extras={**batch.extras, "probs": jnp.asarray(probs, jnp.float32)})
+    return batch._replace(extras={**batch.extras, "probs": probs.astype(np.float32)})
 
 
 def enumerated(env, batch):
@@ -52,9 +54,9 @@ def enumerated(env, batch):
 def test_exact_differences_are_those_of_enumeration(game):
     made = trainer(game)
     batch = played(made)
-    values = Values(jnp.zeros(batch.reward.shape), jnp.zeros(batch.reward.shape))
+    values = Values(*np.zeros((2, *batch.reward.shape), np.float32))
     state = made.rule.init(jax.random.key(0), made.env)
-    credit = made.rule.assign(state, batch, values, None)
+    credit = jax.jit(made.rule.assign)(state, batch, values, None)
     np.testing.assert_allclose(credit.reward, enumerated(made.env, batch), rtol=1e-5, atol=1e-5)
     assert np.abs(credit.reward).max() > 1
     decay = made.config.learner.gamma * made.config.learner.lambda_
@@ -68,7 +70,8 @@ def test_a_learned_model_approaches_the_exact_differences():
     assert made.rule.needs == {"probs"}
     exact = trainer().rule
     batch = played(trainer())
-    state = made.rule.init(jax.random.key(0), made.env)
+    state = jax.jit(lambda key: made.rule.init(key, made.env))(jax.random.key(0))
+    assign = jax.jit(made.rule.assign)
 
     @jax.jit
     def learn(state):
@@ -78,11 +81,12 @@ def test_a_learned_model_approaches_the_exact_differences():
             jax.random.split(jax.random.key(0), 200),
         )
 
-    values = Values(jnp.zeros(batch.reward.shape), jnp.zeros(batch.reward.shape))
-    true = exact.assign(exact.init(jax.random.key(0), made.env), batch, values, None).reward
-    before = made.rule.assign(state, batch, values, None).reward
+    values = Values(*np.zeros((2, *batch.reward.shape), np.float32))
+    start = exact.init(jax.random.key(0), made.env)
+    true = jax.jit(exact.assign)(start, batch, values, None).reward
+    before = assign(state, batch, values, None).reward
     state, metrics = learn(state)
-    after = made.rule.assign(state, batch, values, None).reward
+    after = assign(state, batch, values, None).reward
     assert np.abs(before - true).max() > 1
     np.testing.assert_allclose(after, true, atol=0.5)
     losses = metrics["reward_model_loss"]

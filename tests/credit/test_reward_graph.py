@@ -1,5 +1,6 @@
 """Reward graphs in training: measured as the theory laboratory has them, and used by the rule."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -66,20 +67,25 @@ def played(env_id, **overrides):
     """A run of graph credit without edges, a batch of random play, and values."""
     config = resolve(env_id, "ippo-dg", {**SMALL, **overrides}, graph="self", steps=100)
     made = Trainer(config)
-    start = reset_envs(made.env, KEY, None, 8)
     needs, horizon = made.needs | {"states", "keys"}, made.env.spec.horizon
-    _, batch = collect(made.env, act_randomly, start, KEY, horizon, needs, reset=False)
+
+    @jax.jit
+    def play(key):
+        start = reset_envs(made.env, key, None, 8)
+        return collect(made.env, act_randomly, start, key, horizon, needs, reset=False)[1]
+
+    batch = play(KEY)
     rng = np.random.default_rng(0)
-    values = [jnp.asarray(rng.normal(size=batch.reward.shape), jnp.float32) for _ in range(2)]
+    values = [rng.normal(size=batch.reward.shape).astype(np.float32) for _ in range(2)]
     return made, batch, Values(*values)
 
 
 def assigned(made, batch, values):
     """The rule's credit with the empty graph, and the arguments of `graph_gae` for the same."""
     n = made.env.spec.n_agents
-    edges = jnp.broadcast_to(jnp.eye(n, dtype=bool), (*batch.reward.shape, n))
+    edges = np.broadcast_to(np.eye(n, dtype=bool), (*batch.reward.shape, n))
     state = made.rule.init(KEY, made.env)
-    credit = made.rule.assign(state, batch, values, Graphs(edges))
+    credit = jax.jit(made.rule.assign)(state, batch, values, Graphs(edges))
     steps = (credit.reward, *values, edges, batch.bootstrap, batch.continues)
     return credit, (*steps, made.config.learner.gamma, made.config.learner.lambda_)
 
@@ -106,7 +112,7 @@ def test_without_a_reward_graph_an_empty_graph_is_local_credit(kind):
 def test_a_graph_that_changes_in_time_is_credited_as_by_the_double_loop():
     made, batch, values = played("matrix/two-step", **{"credit.reward_graph": "measured"})
     credit, steps = assigned(made, batch, values)
-    edges = np.asarray(intervene_batch(made.env, batch).reward_graph)
+    edges = np.asarray(jax.jit(partial(intervene_batch, made.env))(batch).reward_graph)
     assert (edges != edges[:1]).any()
     for b in range(8):
         window = [np.asarray(array)[:, b] for array in steps[:6]]

@@ -39,9 +39,8 @@ METHODS = ("ippo-local", "ippo-global", "ippo-dg")
 SUM = {"credit.others": "sum"}
 
 
-QUICK = {("lbf", "tuned"), ("star-spread", "fast"), ("matrix", "tuned"), ("own class", "fast")}
-"""Each preset and each family once; the other pairs cost as much compilation and run with the slow
-tests."""
+QUICK = {("lbf", "tuned"), ("own class", "fast")}
+"""Each preset once; the other pairs cost as much compilation and run with the slow tests."""
 PAIRS = [
     pytest.param(family, preset, marks=[] if (family, preset) in QUICK else [pytest.mark.slow])
     for family in FAMILIES

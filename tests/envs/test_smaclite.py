@@ -116,11 +116,9 @@ def player(name: str):
         done = outcome.terminated | outcome.truncated
         return (after, seen, running & ~done), (state, after, observation, action, outcome, running)
 
-    state, observation = jax.vmap(env.reset)(jax.random.split(KEY, N_BATTLES))
+    start = jax.jit(jax.vmap(env.reset))(jax.random.split(KEY, N_BATTLES))
     return jax.jit(
-        lambda keys: jax.lax.scan(one_step, (state, observation, jnp.ones(N_BATTLES, bool)), keys)[
-            1
-        ]
+        lambda keys: jax.lax.scan(one_step, (*start, jnp.ones(N_BATTLES, bool)), keys)[1]
     )
 
 
@@ -378,7 +376,7 @@ class TestInvariants:
         state = jax.tree.map(lambda leaf: leaf[step], before)
         keys = jax.random.split(KEY, N_BATTLES)
         after, ticks = jax.jit(jax.vmap(env.play))(keys, state, action[step])
-        by_source, team, published = jax.vmap(paid)(
+        by_source, team, published = jax.jit(jax.vmap(paid))(
             ticks, ~after.in_play[:, env.spec.n_agents :].any(1)
         )
         assert float(np.asarray(team).sum()) > 0

@@ -1,5 +1,7 @@
 """Star-Spread by hand and by property."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmarl import make_env
-from dgmarl.envs.star_spread import StarSpreadState
+from dgmarl.envs.star_spread import StarSpread, StarSpreadState
+
+
+@cache
+def compiled(size: int, **options) -> StarSpread:
+    """An environment whose functions are compiled once."""
+    env = make_env(f"star-spread/{size}", **options)
+    env.reset, env.step = jax.jit(env.reset), jax.jit(env.step)
+    return env
 
 
 def test_landmarks_stand_on_a_circle():
@@ -17,7 +27,7 @@ def test_landmarks_stand_on_a_circle():
 
 
 def test_rewards_of_three_agents_by_hand():
-    env = make_env("star-spread/3", noise=0)
+    env = compiled(3, noise=0)
     landmarks = np.asarray(env.landmarks)
     position = jnp.asarray(
         np.stack([landmarks[0], landmarks[0] + [0.0, 0.2], landmarks[1]]), jnp.float32
@@ -32,7 +42,7 @@ def test_rewards_of_three_agents_by_hand():
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.lists(st.integers(0, 4), min_size=5, max_size=5))
 def test_positions_stay_in_the_square_and_move_by_one_step(seed, actions):
-    env = make_env("star-spread/5")
+    env = compiled(5)
     state, _ = env.reset(jax.random.key(seed))
     after, _, _ = env.step(jax.random.key(0), state, jnp.asarray(actions))
     moved = np.array([[0, 0], [0, 1], [0, -1], [-1, 0], [1, 0]])[actions] * 0.1
@@ -42,7 +52,7 @@ def test_positions_stay_in_the_square_and_move_by_one_step(seed, actions):
 
 
 def test_the_hub_sees_everybody_and_a_leaf_only_itself():
-    env = make_env("star-spread/3")
+    env = compiled(3)
     state, observation = env.reset(jax.random.key(1))
     position, landmarks = np.asarray(state.position), np.asarray(env.landmarks).reshape(-1)
     np.testing.assert_allclose(
@@ -58,7 +68,7 @@ def test_the_hub_sees_everybody_and_a_leaf_only_itself():
 
 
 def test_step_50_truncates_and_never_terminates():
-    env = make_env("star-spread/3")
+    env = compiled(3)
     state, _ = env.reset(jax.random.key(0))
     for time, expected in ((48, False), (49, True)):
         _, _, outcome = env.step(
@@ -77,7 +87,7 @@ def test_everybody_influences_itself_and_the_hub():
 
 
 def test_noise_is_standard_normal_for_every_agent_and_can_be_turned_off():
-    noisy, silent = make_env("star-spread/6"), make_env("star-spread/6", noise=0)
+    noisy, silent = compiled(6), compiled(6, noise=0)
     state, _ = noisy.reset(jax.random.key(0))
     keys = jax.random.split(jax.random.key(1), 4000)
     rewards = jax.vmap(lambda key: noisy.step(key, state, jnp.zeros(6, jnp.int32))[2].reward)(keys)
@@ -88,7 +98,7 @@ def test_noise_is_standard_normal_for_every_agent_and_can_be_turned_off():
 
 @pytest.mark.parametrize(("n", "size"), [(30, 0.1), (31, 0.05), (200, 0.05)])
 def test_crowds_take_smaller_steps(n, size):
-    env = make_env(f"star-spread/{n}")
+    env = compiled(n)
     assert env.spec.obs_size == 4 * n + 2
     state = StarSpreadState(jnp.zeros((n, 2)), jnp.int32(0))
     after, _, _ = env.step(jax.random.key(0), state, jnp.full(n, 4))

@@ -1,7 +1,7 @@
 """The learner on hand-made episodes: the masks of the specification, and a test for each classic
 mistake."""
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -220,9 +220,10 @@ def test_dead_agents_are_left_out_of_the_losses_if_asked(mask_dead):
     run = made(mask_dead=mask_dead)
     ppo, state, found = run.ppo, run.state, run.samples(batch)
     assert np.asarray(found.mask)[dead].any() != mask_dead
-    gradient = jax.grad(ppo.loss, has_aux=True)(state.params, batch.hidden_state, found)[0]
+    grad = jax.jit(jax.grad(ppo.loss, has_aux=True))
+    gradient = grad(state.params, batch.hidden_state, found)[0]
     other = found._replace(advantage=found.advantage + 7.0 * dead, target=found.target - 7.0 * dead)
-    changed = jax.grad(ppo.loss, has_aux=True)(state.params, batch.hidden_state, other)[0]
+    changed = grad(state.params, batch.hidden_state, other)[0]
     same = [
         np.allclose(new, old, atol=1e-7)
         for new, old in zip(*map(jax.tree.leaves, (changed, gradient)), strict=True)
@@ -337,23 +338,24 @@ def test_one_iteration_is_four_full_batch_steps_of_adam():
     run = made()
     ppo, state, found = run.ppo, run.state, run.samples(batch)
     (after, _), _ = run.learn(batch)
+    optimiser = optax.chain(
+        optax.clip_by_global_norm(10.0), optax.adam(5e-4, b1=0.9, b2=0.999, eps=1e-8)
+    )
+
+    @partial(jax.jit, static_argnames="name")
+    def step(part, opt_state, name):
+        def loss(part):
+            return ppo.loss({**state.params, name: part}, batch.hidden_state, found)[0]
+
+        updates, opt_state = optimiser.update(jax.grad(loss)(part), opt_state)
+        return optax.apply_updates(part, updates), opt_state
+
     for name in ("actor", "critic"):
-        optimiser = optax.chain(
-            optax.clip_by_global_norm(10.0), optax.adam(5e-4, b1=0.9, b2=0.999, eps=1e-8)
-        )
-        params = dict(state.params)
-        opt_state = optimiser.init(params[name])
+        part = state.params[name]
+        opt_state = optimiser.init(part)
         for _ in range(4):
-            gradient = jax.grad(
-                lambda part, name=name, params=params: ppo.loss(
-                    {**params, name: part}, batch.hidden_state, found
-                )[0]
-            )(params[name])
-            updates, opt_state = optimiser.update(gradient, opt_state)
-            params[name] = optax.apply_updates(params[name], updates)
-        for new, expected in zip(
-            *map(jax.tree.leaves, (after.params[name], params[name])), strict=True
-        ):
+            part, opt_state = step(part, opt_state, name)
+        for new, expected in zip(*map(jax.tree.leaves, (after.params[name], part)), strict=True):
             np.testing.assert_allclose(new, expected, atol=1e-5)
 
 
@@ -369,16 +371,16 @@ def test_a_falling_learning_rate_is_in_proportion_to_the_steps_left(trained, rat
             "by hand", method="ippo-local", learner=learner, credit=credit, steps=100
         )
         ppo = PPO(config, Unplayed(SPEC), Varying.of(config))
-        state = ppo.init(jax.random.key(0))
+        state = jax.jit(ppo.init)(jax.random.key(0))
         if anneal:
             state.opt_state["steps"] = jnp.int32(n_trained)
         ones = jnp.ones((T, B, N))
-        after, _ = ppo.update(
+        after, _ = jax.jit(ppo.update)(
             state, batch, Credit(ones, ones, ones), jax.random.key(1), jnp.bool_(True)
         )
         if anneal:
             assert after.opt_state["steps"] == n_trained + batch.valid.sum()
-        moved = jax.tree.map(jnp.subtract, after.params, state.params)
+        moved = jax.tree.map(np.subtract, after.params, state.params)
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(moved)])
 
     np.testing.assert_allclose(change(True, trained), rate * change(False, 0), atol=1e-6)
@@ -458,7 +460,7 @@ def test_the_policys_probabilities_add_to_one_and_leave_out_unavailable_actions(
     batch, _ = padded_episodes(np.random.default_rng(0))
     batch.observation.action_mask[..., 0, 1] = False
     run = made()
-    probs = np.asarray(run.ppo.probs(run.state, batch))
+    probs = np.asarray(jax.jit(run.ppo.probs)(run.state, batch))
     np.testing.assert_allclose(probs.sum(axis=-1), 1, rtol=1e-5)
     np.testing.assert_array_equal(probs > 0, batch.observation.action_mask)
 
@@ -467,9 +469,10 @@ def test_values_in_one_pass_are_those_of_views_and_successors():
     batch, _ = padded_episodes(np.random.default_rng(0))
     run = made()
     last = jax.tree.map(lambda leaf: leaf[-1], batch.next_observation)
+    values = jax.jit(run.ppo.values)
     separate, together = (
-        run.ppo.values(run.state, batch),
-        run.ppo.values(run.state, batch._replace(last_observation=last)),
+        values(run.state, batch),
+        values(run.state, batch._replace(last_observation=last)),
     )
     for apart, joint in zip(separate, together, strict=True):
         np.testing.assert_allclose(apart, joint, rtol=1e-5)

@@ -11,6 +11,8 @@ from dgmarl.learners.replay import Replay, add, empty_replay, sample
 from dgmarl.rollout import Batch
 
 T, N, A = 4, 2, 3
+empty = jax.jit(empty_replay, static_argnums=range(5))
+draw = jax.jit(sample, static_argnums=(2, 3))
 SPEC = EnvSpec("replayed", n_agents=N, n_actions=A, obs_size=5, state_size=6, horizon=T)
 
 
@@ -47,6 +49,7 @@ def batch(rng, n_episodes: int, mark: float = 0.0) -> Batch:
     )
 
 
+@jax.jit
 def kept(ring: Replay, played: Batch, where=True) -> Replay:
     """The ring with what was played, and with each agent's own reward."""
     return add(ring, played, played.reward, where=jnp.asarray(where))
@@ -54,8 +57,8 @@ def kept(ring: Replay, played: Batch, where=True) -> Replay:
 
 def test_what_is_sampled_is_what_was_played():
     played = batch(np.random.default_rng(0), 3)
-    ring = kept(empty_replay(SPEC, 3, N, True, "float32"), played)
-    found = jax.tree.map(lambda leaf: leaf[0], sample(ring, jax.random.key(0), 1, 3))
+    ring = kept(empty(SPEC, 3, N, True, "float32"), played)
+    found = jax.tree.map(lambda leaf: leaf[0], draw(ring, jax.random.key(0), 1, 3))
     order = np.asarray(found.reward[0, :, 0]).astype(int)
     assert sorted(order) == [0, 1, 2]
     np.testing.assert_array_equal(found.agents_view[:-1], played.observation.agents_view[:, order])
@@ -69,7 +72,7 @@ def test_what_is_sampled_is_what_was_played():
 
 
 def test_only_what_is_needed_is_kept_and_compactly():
-    ring = empty_replay(SPEC, 3, 1, False, "float16")
+    ring = empty(SPEC, 3, 1, False, "float16")
     assert ring.episodes.state is None
     assert ring.episodes.agents_view.dtype == jnp.float16
     assert ring.episodes.action.dtype == jnp.int8
@@ -81,7 +84,7 @@ def test_only_what_is_needed_is_kept_and_compactly():
 
 def test_the_oldest_episodes_are_overwritten_first():
     rng = np.random.default_rng(0)
-    ring = empty_replay(SPEC, 5, N, False, "float32")
+    ring = empty(SPEC, 5, N, False, "float32")
     for k in range(4):
         ring = kept(ring, batch(rng, 3, mark=10 * k))
     # Twelve were added to five slots: the last five are there.
@@ -91,7 +94,7 @@ def test_the_oldest_episodes_are_overwritten_first():
 
 def test_a_seed_that_stands_still_adds_nothing():
     rng = np.random.default_rng(0)
-    before = kept(empty_replay(SPEC, 5, N, True, "float32"), batch(rng, 3))
+    before = kept(empty(SPEC, 5, N, True, "float32"), batch(rng, 3))
     new = batch(rng, 3, mark=10)
     both = jax.vmap(lambda where: kept(before, new, where))(jnp.array([False, True]))
     for unchanged, changed, old in zip(*map(jax.tree.leaves, (both, both, before)), strict=True):
@@ -101,10 +104,10 @@ def test_a_seed_that_stands_still_adds_nothing():
 
 @pytest.mark.parametrize("added", [4, 7])
 def test_batches_hold_different_episodes_and_every_one_as_often(added):
-    ring = empty_replay(SPEC, 6, N, False, "float32")
+    ring = empty(SPEC, 6, N, False, "float32")
     for k in range(added):
         ring = kept(ring, batch(np.random.default_rng(k), 1, mark=k))
-    drawn = np.asarray(sample(ring, jax.random.key(0), 2000, 3).reward[:, 0, :, 0])
+    drawn = np.asarray(draw(ring, jax.random.key(0), 2000, 3).reward[:, 0, :, 0])
     assert all(len(set(row)) == 3 for row in drawn)
     last = range(max(0, added - 6), added)
     share = [(drawn == k).sum() / 2000 for k in last]
@@ -115,6 +118,6 @@ def test_batches_hold_different_episodes_and_every_one_as_often(added):
 def test_batches_that_are_no_whole_episodes_or_too_many_are_refused():
     played = batch(np.random.default_rng(0), 3)
     with pytest.raises(ValueError, match="whole episodes"):
-        kept(empty_replay(SPEC, 5, N, True, "float32"), played._replace(last_observation=None))
+        kept(empty(SPEC, 5, N, True, "float32"), played._replace(last_observation=None))
     with pytest.raises(ValueError, match="ring of 2"):
-        kept(empty_replay(SPEC, 2, N, True, "float32"), played)
+        kept(empty(SPEC, 2, N, True, "float32"), played)

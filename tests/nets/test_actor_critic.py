@@ -21,8 +21,16 @@ def observations(key, *shape: int) -> Observation:
     obs_key, state_key = jax.random.split(key)
     agents_view = jax.random.normal(obs_key, (*shape, SPEC.n_agents, SPEC.obs_size))
     state = jax.random.normal(state_key, (*shape, SPEC.state_size))
-    action_mask = jnp.ones((*shape, SPEC.n_agents, SPEC.n_actions), bool)
-    return Observation(agents_view, state, action_mask, jnp.ones((*shape, SPEC.n_agents), bool))
+    action_mask = np.ones((*shape, SPEC.n_agents, SPEC.n_actions), bool)
+    alive = np.ones((*shape, SPEC.n_agents), bool)
+    return Observation(np.array(agents_view), np.array(state), action_mask, alive)
+
+
+def at(array, place, value) -> np.ndarray:
+    """A copy with another value there."""
+    array = np.array(array)
+    array[place] = value
+    return array
 
 
 def leaves(params) -> dict[str, np.ndarray]:
@@ -47,7 +55,7 @@ def test_everything_is_drawn_uniformly_within_one_over_the_root_of_the_fan_in(
     module, inputs, fan_in
 ):
     bound = 1 / sqrt(fan_in)
-    for name, leaf in leaves(module.init(jax.random.key(0), *inputs)).items():
+    for name, leaf in leaves(jax.jit(module.init)(jax.random.key(0), *inputs)).items():
         assert np.abs(leaf).max() <= bound, name
         assert np.abs(leaf).max() > 0.95 * bound, name
         # A uniform law, not a normal one that was cut: its deviation is bound / sqrt(3).
@@ -57,13 +65,13 @@ def test_everything_is_drawn_uniformly_within_one_over_the_root_of_the_fan_in(
 def test_who_one_is_enters_as_a_one_hot_beside_the_input():
     layer = Linear(HIDDEN, n_agents=3)
     x = jax.random.normal(jax.random.key(1), (4, 3, 5))
-    params = layer.init(jax.random.key(0), x)
+    params = jax.jit(layer.init)(jax.random.key(0), x)
     weight, bias, identity = (
         np.asarray(params["params"][name]) for name in ("weight", "bias", "identity")
     )
     wide = np.concatenate([x, np.broadcast_to(np.eye(3), (4, 3, 3))], axis=-1)
     expected = wide @ np.concatenate([weight, identity]) + bias
-    np.testing.assert_allclose(layer.apply(params, x), expected, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(layer.apply)(params, x), expected, atol=1e-5)
 
 
 def gru_by_hand(params, hidden_state, x, is_first):
@@ -86,14 +94,15 @@ def gru_by_hand(params, hidden_state, x, is_first):
 def gru():
     keys = jax.random.split(jax.random.key(2), 3)
     x, hidden_state = jax.random.normal(keys[0], (T, B, 5)), jax.random.normal(keys[1], (B, HIDDEN))
-    is_first = jnp.zeros((T, B), bool).at[3, 1].set(True)
+    is_first = at(np.zeros((T, B), bool), (3, 1), True)
     layer = GRU(HIDDEN)
-    return layer, layer.init(keys[2], hidden_state, x, is_first), hidden_state, x, is_first
+    params = jax.jit(layer.init)(keys[2], hidden_state, x, is_first)
+    return layer, params, hidden_state, x, is_first
 
 
 def test_the_gru_is_that_of_the_specification(gru):
     layer, params, hidden_state, x, is_first = gru
-    last, outputs = layer.apply(params, hidden_state, x, is_first)
+    last, outputs = jax.jit(layer.apply)(params, hidden_state, x, is_first)
     expected_last, expected = gru_by_hand(
         jax.tree.map(np.asarray, params),
         np.asarray(hidden_state),
@@ -106,19 +115,21 @@ def test_the_gru_is_that_of_the_specification(gru):
 
 def test_both_biases_of_the_gru_matter(gru):
     layer, params, hidden_state, x, is_first = gru
-    before = layer.apply(params, hidden_state, x, is_first)[1]
+    apply, own = jax.jit(layer.apply), params["params"]
+    before = apply(params, hidden_state, x, is_first)[1]
     for name in ("bias", "offset"):
-        changed = {"params": {**params["params"], name: params["params"][name].at[-1].add(1.0)}}
-        assert not np.allclose(layer.apply(changed, hidden_state, x, is_first)[1], before)
+        changed = {"params": {**own, name: at(own[name], -1, own[name][-1] + 1)}}
+        assert not np.allclose(apply(changed, hidden_state, x, is_first)[1], before)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("network", [FeedForward, Recurrent])
 def test_a_sequence_at_once_is_the_same_as_step_by_step(network, shared):
     policy = Policy(SPEC, HIDDEN, network, shared)
-    params, observation = policy.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
+    params = jax.jit(policy.init)(jax.random.key(0))
+    observation = observations(jax.random.key(1), T, B)
     log_probs = jax.jit(policy.log_probs)
-    is_first = jnp.zeros((T, B), bool).at[0].set(True).at[4, 0].set(True)
+    is_first = at(at(np.zeros((T, B), bool), 0, True), (4, 0), True)
     last, at_once = log_probs(params, policy.init_hidden_state(B), observation, is_first)
     hidden_state, single = policy.init_hidden_state(B), []
     for t in range(T):
@@ -136,12 +147,14 @@ def test_a_sequence_at_once_is_the_same_as_step_by_step(network, shared):
 @pytest.mark.parametrize("shared", [True, False])
 def test_memory_does_not_leak_into_the_next_episode_of_a_window(shared):
     policy = Policy(SPEC, HIDDEN, Recurrent, shared)
-    params, observation = policy.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
+    params = jax.jit(policy.init)(jax.random.key(0))
+    observation = observations(jax.random.key(1), T, B)
     log_probs = jax.jit(policy.log_probs)
-    is_first = jnp.zeros((T, B), bool).at[3, 0].set(True)
+    is_first = at(np.zeros((T, B), bool), (3, 0), True)
     before = policy.init_hidden_state(B) + 1.0
     _, whole = log_probs(params, before, observation, is_first)
-    other = observation._replace(agents_view=observation.agents_view.at[:3].add(5.0))
+    view = observation.agents_view
+    other = observation._replace(agents_view=at(view, slice(3), view[:3] + 5))
     _, changed = log_probs(params, before - 3.0, other, is_first)
     # Environment 0 began anew at step 3: nothing from before is left. Environment 1 played on: it
     # remembers.
@@ -158,19 +171,19 @@ def test_memory_does_not_leak_into_the_next_episode_of_a_window(shared):
 
 @pytest.mark.parametrize("network", [FeedForward, Recurrent])
 def test_agents_share_one_set_of_parameters_or_have_their_own(network):
-    observation, is_first = observations(jax.random.key(1), T, B), jnp.zeros((T, B), bool)
+    observation, is_first = observations(jax.random.key(1), T, B), np.zeros((T, B), bool)
     shared, separate = (Policy(SPEC, HIDDEN, network, share) for share in (True, False))
     assert all(
         leaf.shape[0] != SPEC.n_agents or "identity" in name
-        for name, leaf in leaves(shared.init(jax.random.key(0))).items()
+        for name, leaf in leaves(jax.jit(shared.init)(jax.random.key(0))).items()
     )
-    params = separate.init(jax.random.key(0))
+    params, log_probs = jax.jit(separate.init)(jax.random.key(0)), jax.jit(separate.log_probs)
     for name, leaf in leaves(params).items():
         assert leaf.shape[0] == SPEC.n_agents, name
         assert not np.allclose(leaf[0], leaf[1]), name
-    before = separate.log_probs(params, separate.init_hidden_state(B), observation, is_first)[1]
-    changed = jax.tree.map(lambda leaf: leaf.at[1].add(0.3), params)
-    after = separate.log_probs(changed, separate.init_hidden_state(B), observation, is_first)[1]
+    before = log_probs(params, separate.init_hidden_state(B), observation, is_first)[1]
+    changed = jax.tree.map(lambda leaf: at(leaf, 1, np.asarray(leaf)[1] + 0.3), params)
+    after = log_probs(changed, separate.init_hidden_state(B), observation, is_first)[1]
     np.testing.assert_array_equal(np.delete(after, 1, axis=2), np.delete(before, 1, axis=2))
     assert not np.allclose(after[:, :, 1], before[:, :, 1])
 
@@ -178,13 +191,11 @@ def test_agents_share_one_set_of_parameters_or_have_their_own(network):
 def test_an_agent_is_told_apart_by_its_identity_alone():
     policy = Policy(SPEC, HIDDEN, FeedForward, True)
     observation = observations(jax.random.key(1), 1, 1)
-    same = observation._replace(
-        agents_view=jnp.broadcast_to(
-            observation.agents_view[:, :, :1], observation.agents_view.shape
-        )
-    )
-    _, log_probs = policy.log_probs(
-        policy.init(jax.random.key(0)), policy.init_hidden_state(1), same, jnp.ones((1, 1), bool)
+    view = observation.agents_view
+    same = observation._replace(agents_view=np.broadcast_to(view[:, :, :1], view.shape))
+    params = jax.jit(policy.init)(jax.random.key(0))
+    _, log_probs = jax.jit(policy.log_probs)(
+        params, policy.init_hidden_state(1), same, np.ones((1, 1), bool)
     )
     assert not np.allclose(log_probs[0, 0, 0], log_probs[0, 0, 1])
 
@@ -192,14 +203,10 @@ def test_an_agent_is_told_apart_by_its_identity_alone():
 def test_unavailable_actions_have_no_probability_and_the_others_all_of_it():
     policy = Policy(SPEC, HIDDEN, FeedForward, True)
     observation = observations(jax.random.key(1), 1, 1)
-    observation = observation._replace(
-        action_mask=observation.action_mask.at[..., 0, :3].set(False)
-    )
-    _, log_probs = policy.log_probs(
-        policy.init(jax.random.key(0)),
-        policy.init_hidden_state(1),
-        observation,
-        jnp.ones((1, 1), bool),
+    observation.action_mask[..., 0, :3] = False
+    params = jax.jit(policy.init)(jax.random.key(0))
+    _, log_probs = jax.jit(policy.log_probs)(
+        params, policy.init_hidden_state(1), observation, np.ones((1, 1), bool)
     )
     np.testing.assert_allclose(np.exp(log_probs[0, 0, 0]), [0, 0, 0, 1], atol=1e-6)
     np.testing.assert_allclose(np.exp(log_probs).sum(axis=-1), 1, atol=1e-5)
@@ -209,14 +216,16 @@ def test_unavailable_actions_have_no_probability_and_the_others_all_of_it():
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("kind", ["agent", "central", "central-heads"])
 def test_each_critic_answers_for_every_agent_from_what_it_may_see(kind, shared):
-    value = Value(SPEC, HIDDEN, kind, shared)
-    params, observation = value.init(jax.random.key(0)), observations(jax.random.key(1), T, B)
+    critic = Value(SPEC, HIDDEN, kind, shared)
+    value = jax.jit(critic.__call__)
+    params = jax.jit(critic.init)(jax.random.key(0))
+    observation = observations(jax.random.key(1), T, B)
     answer = value(params, observation)
     assert answer.shape == (T, B, SPEC.n_agents)
     assert not np.allclose(answer[..., 0], answer[..., 1])
-    by_obs = value(
-        params, observation._replace(agents_view=observation.agents_view.at[:, :, 1].add(1.0))
-    )
+    view = observation.agents_view
+    view = at(view, np.s_[:, :, 1], view[:, :, 1] + 1)
+    by_obs = value(params, observation._replace(agents_view=view))
     by_state = value(params, observation._replace(global_state=observation.global_state + 1.0))
     moved = np.array(
         [not np.allclose(by_obs[..., i], answer[..., i]) for i in range(SPEC.n_agents)]

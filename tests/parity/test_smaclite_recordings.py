@@ -131,7 +131,7 @@ def test_collision_avoidance_is_that_of_the_scalar_oracle(accelerated, monkeypat
     env = Smaclite(Scenario("crowd", groups, attack_point=(9.0, 8.0), terrain="octagon"))
     generator = np.random.default_rng(0)
     n_crowds, n_units = 24, env.roster.n_units
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     state = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], n_crowds, axis=0), state)
     place = generator.uniform((9.2, 6.2), (14.0, 12.0), (n_crowds, n_units, 2)).astype(np.float32)
     speed = env.roster.speed[:, None].astype(np.float32)

@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -64,9 +64,13 @@ WITH_JAX = """
 def make_learner(name: str):
     method, overrides = NETWORKS[name]
     trainer = Trainer(resolve(GIFT, method, {"learner.hidden": 8, "n_envs": 2, **overrides}))
-    # Larger weights, so that actions depend on the views.
-    params = trainer.learner.init(jax.random.key(1)).params
-    return trainer.learner, jax.tree.map(lambda leaf: 3 * leaf, params), trainer.env.spec
+
+    @jax.jit
+    def larger(key):
+        """So that actions depend on the views."""
+        return jax.tree.map(lambda leaf: 3 * leaf, trainer.learner.init(key).params)
+
+    return trainer.learner, larger(jax.random.key(1)), trainer.env.spec
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +86,12 @@ def expected(tmp_path_factory) -> dict[Path, np.ndarray]:
         masks = rng.random((T, B, spec.n_agents, spec.n_actions)) < 0.9
         np.savez(folder / "steps.npz", views=views, masks=masks)
         hidden, actions = learner.init_hidden_state(B), []
+        act = jax.jit(partial(learner.act, greedy=True))
         for t in range(T):
-            rest = jnp.zeros((B, spec.state_size)), masks[t], jnp.ones((B, spec.n_agents), bool)
-            observation = Observation(jnp.array(views[t]), *map(jnp.array, rest))
-            given = (params, jax.random.key(0), observation, hidden, jnp.full(B, t == 0))
-            action, _, hidden = learner.act(*given, greedy=True)
+            rest = np.zeros((B, spec.state_size)), masks[t], np.ones((B, spec.n_agents), bool)
+            observation = Observation(views[t], *rest)
+            given = (params, jax.random.key(0), observation, hidden, np.full(B, t == 0))
+            action, _, hidden = act(*given)
             actions.append(action)
         found[folder] = np.stack(actions)
     return found

@@ -327,12 +327,14 @@ def play_randomly(env: Environment, key: jax.Array) -> Played:
         played = Played(observation, after, outcome._replace(info={}), running, loops.all(axis=-1))
         return (state, after, running & ~done), played
 
-    reset_key, play_key = jax.random.split(key)
-    state, observation = jax.vmap(env.reset)(jax.random.split(reset_key, N_EPISODES))
-    carry = (state, observation, jnp.ones(N_EPISODES, bool))
-    return jax.jit(lambda c, keys: jax.lax.scan(one_step, c, keys)[1])(
-        carry, jax.random.split(play_key, env.spec.horizon)
-    )
+    @jax.jit
+    def play(key: jax.Array) -> Played:
+        reset_key, play_key = jax.random.split(key)
+        state, observation = jax.vmap(env.reset)(jax.random.split(reset_key, N_EPISODES))
+        carry = (state, observation, jnp.ones(N_EPISODES, bool))
+        return jax.lax.scan(one_step, carry, jax.random.split(play_key, env.spec.horizon))[1]
+
+    return play(key)
 
 
 def _traced(function: Callable[..., Any], what: str, parts: str, *arguments: Any) -> Any:

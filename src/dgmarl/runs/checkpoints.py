@@ -160,7 +160,7 @@ def _restore(path: Path, about: dict[str, Any], template: Any) -> Any:
     if about.get("step", _steps(stored)) != _steps(stored):
         raise _DamagedError("has another state than its own")
     arrays = [stored.get(name, np.zeros(leaf.shape, leaf.dtype)) for name, leaf in _paths(raw)]
-    leaves = zip(map(jnp.asarray, arrays), jax.tree.leaves(template), strict=True)
+    leaves = zip(jax.device_put(arrays), jax.tree.leaves(template), strict=True)
     restored = [jax.random.wrap_key_data(own) if _is_key(like) else own for own, like in leaves]
     return jax.tree.unflatten(jax.tree.structure(template), restored)
 

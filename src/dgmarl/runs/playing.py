@@ -17,6 +17,7 @@ from dgmarl.rollout import Batch, Recording, record_episodes
 from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.recorder import Recorder
 from dgmarl.runs.replays import FILE_NAME, MOST_BYTES, Replay, make_replay, write_replay
+from dgmarl.seeds import of_seed
 from dgmarl.training import Trainer, TrainState
 
 REPLAY_EPISODES = 3
@@ -51,7 +52,7 @@ def infer_edges(trainer: Trainer, graph_state: Any, key: PRNGKeyArray, batch: Ba
 
 def first_seed(state: TrainState) -> tuple[dict[str, Any], Any]:
     """Parameters and graph state of the first seed."""
-    return jax.tree.map(lambda leaf: leaf[0], (state.learner.params, state.graph_state))
+    return of_seed((state.learner.params, state.graph_state), 0)
 
 
 def replay_of(

@@ -24,6 +24,7 @@ from dgmarl.runs.export import export_policy
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.reading import History, read_history, read_timing
 from dgmarl.runs.replays import MOST_BYTES, Replay
+from dgmarl.seeds import of_seed
 from dgmarl.training import Trainer, TrainState
 
 Which = Literal["last", "best"]
@@ -69,7 +70,7 @@ class Run:
         self.params: dict[str, Any]
         self.graph: Any
         """State of the graph source."""
-        self.params, self.graph = jax.tree.map(lambda leaf: leaf[index], chosen)
+        self.params, self.graph = of_seed(chosen, index)
 
     def __repr__(self) -> str:
         config = self.config

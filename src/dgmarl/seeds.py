@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -44,8 +44,8 @@ def for_seeds(
 
 @partial(jax.jit, static_argnums=1)
 def of_seed(tree: Any, index: int) -> Any:
-    """What belongs to one seed, of arrays with a leading axis of seeds: as one program, because one
-    for each leaf takes a second to compile."""
+    """What belongs to one seed, of arrays with a leading axis of seeds: one program, where indexing
+    would compile one for each leaf."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 

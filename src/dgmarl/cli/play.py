@@ -52,7 +52,6 @@ class Evaluate(Trusting):
     """Print JSON."""
 
     def run(self) -> int:
-        """Print one line per seed and the mean with its interval."""
         from dgmarl import api
         from dgmarl.report.statistics import mean_interval
         from dgmarl.report.table import plain_interval
@@ -104,7 +103,6 @@ class Watch(Trusting):
     """An option of the environment; may be given several times."""
 
     def run(self) -> int:
-        """Record, draw, write, and say where the page is."""
         if self.set and Path(self.what).is_dir():
             raise UsageError(
                 f"--set is given, but the run {self.what} has its own environment: leave it out, "
@@ -168,7 +166,6 @@ class Graph(Trusting):
     """The page to write."""
 
     def run(self) -> int:
-        """Record, compare, write, and say where the page is."""
         import jax
 
         from dgmarl import api
@@ -204,7 +201,6 @@ class Export(Trusting):
     """The best actions; --no-greedy samples (.stablehlo)."""
 
     def run(self) -> int:
-        """Write, and name the files."""
         from dgmarl import api
         from dgmarl.runs.export import check_export
 

@@ -175,7 +175,6 @@ class Train:
         return self.options.out or Path("runs") / name
 
     def after_stop(self) -> str:
-        """For whoever pressed Ctrl-C."""
         if (self.out / "config.yaml").is_file():
             return f"go on with: dgmarl train --resume {self.out}"
         return f"nothing was written: {AGAIN}"

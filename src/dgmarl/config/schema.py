@@ -89,7 +89,6 @@ class TrainConfig:
         return {"env": self.env, "graph": self.graph, **networks}
 
     def __post_init__(self) -> None:
-        """Validate ranges and what must fit together."""
         if self.format != FORMAT_VERSION:
             raise UsageError(
                 f"format is {self.format}, but this dgmarl writes format {FORMAT_VERSION}: "

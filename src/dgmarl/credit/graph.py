@@ -45,7 +45,6 @@ class GraphRule(LocalRule):
     def assign(
         self, credit_state: Any, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
-        """Local credit, and what the rewards of others add to it."""
         assert values is not None
         assert graph is not None
         local = super().assign(credit_state, batch, values, graph)

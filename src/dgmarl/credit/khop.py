@@ -37,7 +37,6 @@ class KHopRule(LocalRule):
     def assign(
         self, credit_state: Any, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
-        """Local credit, and that of the agents within k hops."""
         assert graph is not None
         local = super().assign(credit_state, batch, values, graph)
         assert local.own is not None

@@ -62,18 +62,12 @@ def statistics_of(
         raise ValueError(
             f"valid must be Boolean of shape {batch.shape[:-1]}, got {valid.dtype} {valid.shape}"
         )
-    counted = (
-        jnp.ones(batch.shape, bool)
-        if valid is None
-        else jnp.broadcast_to(valid[..., None], batch.shape)
-    )
+    counted = jnp.broadcast_to(True if valid is None else valid[..., None], batch.shape)
     axes = tuple(range(batch.ndim - len(shape)))
     # With one statistic per agent all columns have the same count.
     count = jnp.max(jnp.sum(counted, axis=axes))
-    mean, variance = (
-        jnp.mean(batch, axis=axes, where=counted),
-        jnp.var(batch, axis=axes, where=counted),
-    )
+    mean = jnp.mean(batch, axis=axes, where=counted)
+    variance = jnp.var(batch, axis=axes, where=counted)
     return RunningStatistics(mean, variance, count.astype(mean.dtype))
 
 

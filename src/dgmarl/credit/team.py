@@ -11,9 +11,7 @@ class TeamRule(LocalRule):
     """Adv[t, j] = GAE of sum_i r^i with agent j's value."""
 
     def statistics_shape(self) -> tuple[int, ...]:
-        """One statistic of the sum."""
         return ()
 
     def paid(self, batch: Batch) -> Float[Array, "T B 1"]:
-        """The team's reward."""
         return team_sum(batch.reward)

@@ -65,7 +65,6 @@ class MatrixGame(Environment[MatrixState]):
         return jnp.ones((2, 2), bool)
 
     def oracle_reward_graph(self, state: MatrixState) -> Bool[Array, "2 2"]:
-        """Complete too."""
         return self.oracle_graph(state)
 
     def local_state(self, state: MatrixState) -> Float[Array, "2 1"]:

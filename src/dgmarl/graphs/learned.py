@@ -77,7 +77,6 @@ class LearnedSource:
         self.optimiser = optax.flatten(optax.adam(config.learning_rate))
 
     def init(self, key: PRNGKeyArray, env: Environment) -> LearnedState:
-        """Fresh models."""
         spec, size = env.spec, self._state_size(env)
         example = Examples(
             now=jnp.zeros((1, spec.n_agents, size)),
@@ -105,15 +104,13 @@ class LearnedSource:
         """
         examples = self.examples(batch)
         z = self._encode(params, examples.now)
-        alone = _entropy(
-            self._logits(self.predictor.apply(params["predictor"], z), examples.action_mask)
-        )
+        guessed = self.predictor.apply(params["predictor"], z)
+        alone = _entropy(self._logits(guessed, examples.action_mask))
         if z.shape[-2] == 1:
             return jnp.zeros((*batch.reward.shape, 1))
         others, place = _others(z.shape[-2])
-        entropy = self._guesses(
-            params["pair"], z, self._encode(params, examples.next), examples, others
-        ).entropy
+        after = self._encode(params, examples.next)
+        entropy = self._guesses(params["pair"], z, after, examples, others).entropy
         ratio = jnp.take_along_axis(entropy / (alone[..., None] + 1e-8), place[None], axis=-1)
         ratio = jnp.where(examples.action_mask.sum(axis=-1)[..., None] > 1, ratio, 1)
         return ratio.reshape(*batch.reward.shape, -1)
@@ -136,11 +133,8 @@ class LearnedSource:
 
     def examples(self, batch: Batch) -> Examples:
         """The steps of a batch as rows."""
-        now, after = (
-            batch.extras["local"]
-            if self.needs
-            else (batch.observation.agents_view, batch.next_observation.agents_view)
-        )
+        views = (batch.observation.agents_view, batch.next_observation.agents_view)
+        now, after = batch.extras["local"] if self.needs else views
         arrays = Examples(now, after, batch.action, batch.observation.action_mask, batch.valid)
         return jax.tree.map(lambda leaf: leaf.reshape(batch.valid.size, *leaf.shape[2:]), arrays)
 
@@ -196,10 +190,8 @@ class LearnedSource:
             off_diagonal = jnp.broadcast_to(shift > 0, chosen.shape)
         guesses = self._guesses(group["pair"], z, after, examples, chosen)
         logits = self._logits(self.predictor.apply(group["predictor"], z), examples.action_mask)
-        pair_loss, alone_loss = (
-            _mean(part, examples.valid)
-            for part in (guesses.loss, _cross_entropy(logits, examples.action))
-        )
+        pair_loss = _mean(guesses.loss, examples.valid)
+        alone_loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
         alone = _entropy(logits)
         others = examples.valid[:, None, None] & off_diagonal
         ratio = guesses.entropy / (alone[..., None] + 1e-8)
@@ -233,16 +225,9 @@ class LearnedSource:
             return Guesses(_cross_entropy(logits, action[..., None]), _entropy(logits))
 
         n_agents = z.shape[-2]
-        at_once = max(
-            1,
-            FLOATS_AT_ONCE
-            // (REVERSE[0] * n_agents * (n_agents if chosen is None else chosen.shape[-1])),
-        )
-        return in_chunks(
-            some,
-            (z, jnp.concatenate(target, axis=-1), examples.action, examples.action_mask),
-            at_once,
-        )
+        n_pairs = n_agents * (n_agents if chosen is None else chosen.shape[-1])
+        rows = (z, jnp.concatenate(target, axis=-1), examples.action, examples.action_mask)
+        return in_chunks(some, rows, max(1, FLOATS_AT_ONCE // (REVERSE[0] * n_pairs)))
 
     def _encode(
         self, params: dict[str, Any], states: Float[Array, "R N L"]
@@ -262,28 +247,24 @@ class LearnedSource:
         }
 
     def _init_params(self, key: PRNGKeyArray, examples: Examples) -> dict[str, Any]:
-        keys = dict(
-            zip(("encoder", "reverse", "predictor", "pair"), jax.random.split(key, 4), strict=True)
-        )
+        encoder_key, reverse_key, predictor_key, pair_key = jax.random.split(key, 4)
         state, params = examples.now[:1], {}
         if self.config.encoder:
-            params["encoder"] = self.encoder.init(keys["encoder"], state)
+            params["encoder"] = self.encoder.init(encoder_key, state)
             state = self._encode(params, state)
-            params["reverse"] = self.reverse.init(
-                keys["reverse"], jnp.concatenate([state, state], axis=-1)
-            )
-        params["predictor"] = self.predictor.init(keys["predictor"], state)
+            both = jnp.concatenate([state, state], axis=-1)
+            params["reverse"] = self.reverse.init(reverse_key, both)
+        params["predictor"] = self.predictor.init(predictor_key, state)
         action = jnp.zeros_like(examples.action_mask[:1], jnp.float32)
         target = [state, state, action] if self.config.condition_on_action else [state, state]
-        params["pair"] = self.pair.init(keys["pair"], state, jnp.concatenate(target, axis=-1))
+        params["pair"] = self.pair.init(pair_key, state, jnp.concatenate(target, axis=-1))
         return params
 
     def _state_size(self, env: Environment) -> int:
         if not self.needs:
             return env.spec.obs_size
-        return jax.eval_shape(
-            lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0)
-        ).shape[-1]
+        own = jax.eval_shape(lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0))
+        return own.shape[-1]
 
 
 def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:

@@ -69,7 +69,6 @@ class PPO:
         self.optimiser = optax.flatten(optax.chain(clip, optax.adam(varying.learning_rate)))
 
     def init(self, key: PRNGKeyArray) -> PPOState:
-        """Fresh parameters and optimisers."""
         actor_key, critic_key = jax.random.split(key)
         params = {"actor": self.policy.init(actor_key), "critic": self.value.init(critic_key)}
         opt_state: dict[str, Any] = {
@@ -80,7 +79,6 @@ class PPO:
         return PPOState(params, opt_state)
 
     def init_hidden_state(self, *batch: int) -> HiddenState:
-        """The policy's recurrent state at the start of an episode."""
         return self.policy.init_hidden_state(*batch)
 
     def behaviour(self, state: PPOState, step: Int[Array, ""]) -> Act:
@@ -96,8 +94,6 @@ class PPO:
         is_first: Bool[Array, "B"],
         greedy: bool = False,
     ) -> tuple[Array, Array, HiddenState]:
-        """Actions of B environments, sampled or most likely, their log probabilities and the next
-        hidden state."""
         one_step = jax.tree.map(lambda leaf: leaf[None], observation)
         hidden_state, log_probs = self.policy.log_probs(
             params["actor"], hidden_state, one_step, is_first[None]

@@ -111,7 +111,6 @@ class QLearner:
         return QState(params, params, opt_state, statistics, *counts, replay)
 
     def init_hidden_state(self, *batch: int) -> QHiddenState:
-        """No history at the start of an episode."""
         no_action = jnp.full((*batch, self.spec.n_agents), NO_ACTION)
         return QHiddenState(self.agent.init_hidden_state(*batch), no_action)
 
@@ -238,15 +237,10 @@ class QLearner:
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
         """Mean over real steps (and agents, for IQL) of (Q - y)^2, with y from `targets`."""
         values, old_values = (self.action_values(params, episodes) for params in networks)
-        action, best = (
-            episodes.action.astype(jnp.int32),
-            _best_actions(values, episodes.action_mask)[1:],
-        )
-        now, then, state = values[:-1], old_values[1:], self._states(episodes)
-        action_mask, online, target = (
-            episodes.action_mask,
-            *(params["mixer"] for params in networks),
-        )
+        action_mask, state = episodes.action_mask, self._states(episodes)
+        action, best = episodes.action.astype(jnp.int32), _best_actions(values, action_mask)[1:]
+        now, then = values[:-1], old_values[1:]
+        online, target = (params["mixer"] for params in networks)
         predicted = self.mixer(
             online, batched_index(now, action), _highest(now, action_mask[:-1]), action, state[:-1]
         )

@@ -27,7 +27,6 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """Outputs, [..., n_outputs]."""
         x = nn.relu(Linear(self.hidden, self.n_agents)(x))
         x = nn.relu(Linear(self.hidden)(x))
         return Linear(self.n_outputs)(x)
@@ -47,7 +46,6 @@ class Recurrent(nn.Module):
 
     @nn.compact
     def __call__(self, hidden_state: Array, x: Array, is_first: Array) -> tuple[Array, Array]:
-        """Hidden state after the last step, and outputs of each step."""
         x = nn.relu(Linear(self.hidden, self.n_agents)(x))
         hidden_state, x = GRU(self.hidden)(hidden_state, x, is_first)
         return hidden_state, Linear(self.n_outputs)(x)
@@ -78,7 +76,6 @@ class Policy:
         return getattr(self.module, "hidden_state_size", 0)
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """Initial parameters."""
         # Batch axes of length 1 for a user's network, which may expect them.
         x = jnp.zeros((1, 1, self.spec.n_agents, self.spec.obs_size))
         inputs = self._inputs(self.init_hidden_state(1), x, jnp.zeros((1, 1), bool))
@@ -147,7 +144,6 @@ class Value:
         return _make(self.network, n_outputs, self.hidden, self.spec, self.shared and not heads)
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """Initial parameters."""
         size = self.spec.obs_size if self.kind == "agent" else self.spec.state_size
         size = size // self.spec.n_agents if self.kind == "own-state" else size
         return _init(

@@ -38,7 +38,6 @@ class Regression(NamedTuple):
         return optax.flatten(optax.chain(clip, optax.adam(self.learning_rate)))
 
     def init(self, params: Any) -> Fitted:
-        """The start, from initial parameters."""
         return Fitted(params, self.optimiser.init(params))
 
     def update(

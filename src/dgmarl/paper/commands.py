@@ -46,11 +46,9 @@ class Reproduce(Execution):
     """Train nothing: draw from the published results below this folder, such as results."""
 
     def after_stop(self) -> str:
-        """For whoever pressed Ctrl-C."""
         return KEPT
 
     def run(self) -> int:
-        """Plan, train with one progress bar, draw, and print where the page is."""
         from dgmarl.paper import reproduce
         from dgmarl.report.results import read_results
         from dgmarl.sweeps.plan import connected, prepare_process, refuse_empty, train_plan
@@ -122,11 +120,9 @@ class Grid(Execution):
     """Only list the runs, with their seeds and steps and whether they are done."""
 
     def after_stop(self) -> str:
-        """For whoever pressed Ctrl-C."""
         return KEPT
 
     def run(self) -> int:
-        """Train with one progress bar."""
         from dgmarl.paper.sweep import train_grid
         from dgmarl.sweeps.plan import connected
 
@@ -150,7 +146,6 @@ class Theory:
     """Fewer and smaller MDPs: seconds instead of a minute or two."""
 
     def run(self) -> int:
-        """Run all checks with a progress bar and print the verdicts."""
         from rich.console import Console
         from rich.progress import Progress
 

@@ -213,15 +213,12 @@ reproduce NAME`, with `--dry-run` to see the runs and an estimate of the time.""
 
 
 def _cost(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
-    devices, versions = (
-        _listed(result.facts[name] for result in results) for name in ("device", "jax")
+    devices, versions, codes = (
+        _listed(result.facts[name] for result in results) for name in ("device", "jax", "code")
     )
-    codes = _listed(result.facts["code"] for result in results)
     commands = "\n".join(
-        (
-            f"    {cost['command']}    # {cost['cells']} runs on {cost['device']}: "
-            f"{_time(cost['seconds'])}"
-        )
+        f"    {cost['command']}    # {cost['cells']} runs on {cost['device']}: "
+        f"{_time(cost['seconds'])}"
         for cost in costs
     )
     made = f"""The commands are those of the releases that were used; today `dgmarl grid NAME`
@@ -265,10 +262,8 @@ def _listed(values: Iterable[object]) -> str:
 
 def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
     """Write `results.md` and `figures/` into a folder, and the README's section."""
-    found, costs = (
-        read_results(results),
-        read_json(results / COSTS) if (results / COSTS).is_file() else [],
-    )
+    found = read_results(results)
+    costs = read_json(results / COSTS) if (results / COSTS).is_file() else []
     content, figures = page(found, costs)
     for old in (out / "figures").glob("*.svg"):
         if old.name.startswith(tuple(f"{name}-" for name in FIGURES)) and old.name not in figures:

@@ -34,7 +34,6 @@ class TrainingDisplay(callbacks.Callback):
         self.bar.stop()
 
     def on_evaluation(self, progress: callbacks.Progress) -> None:
-        """Show one evaluation."""
         means = progress.returns.mean(axis=1)
         speed = f"{progress.steps_per_s:,.0f} steps/s"
         facts = f"{speed} · return {means.mean():.3g} ± {means.std():.2g}"

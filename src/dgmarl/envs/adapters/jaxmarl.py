@@ -87,7 +87,6 @@ class JaxMARL(Adapted[AdaptedState]):
         super().__init__(local_state)
 
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
-        """JaxMARL's reset."""
         observations, inner = self.env.reset(key)
         alive = jnp.ones(self.spec.n_agents, bool)
         return self._seen(observations, inner, alive, jnp.int32(0))

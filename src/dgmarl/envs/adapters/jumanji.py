@@ -79,7 +79,6 @@ class Jumanji(Adapted[AdaptedState]):
         super().__init__(local_state)
 
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
-        """Jumanji's reset."""
         inner, first = self._reset(key)
         return self._seen(inner, first, jnp.int32(0))
 

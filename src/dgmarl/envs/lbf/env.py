@@ -69,7 +69,6 @@ class LevelBasedForaging(Environment[State]):
         return observe.local_state(state)
 
     def draw(self, state: State, graph: Any = None) -> str:
-        """The board, with an arrow from source to target for each edge of `graph`."""
         return draw(self.config, state, graph)
 
     def _observation(self, state: State) -> Observation:

@@ -71,7 +71,6 @@ class LBFConfig:
     """Maximum number of other agents per row of the oracle graph, closest first."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
         _within("size", self.size, SIZES)
         _within("number of players", self.n_players, PLAYERS)
         _within("number of foods", self.n_foods, FOODS)

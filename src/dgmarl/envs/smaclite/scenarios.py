@@ -48,7 +48,6 @@ class Scenario:
     """Additional unit types by name, with the fields of `UnitType`."""
 
     def __post_init__(self) -> None:
-        """Validate groups, sizes and positions."""
         types = self.known_types
         for group in self.groups:
             _check_group(group, types)

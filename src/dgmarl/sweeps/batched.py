@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from dgmarl.config.methods import METHODS, find_method
+from dgmarl.config.parts import GraphCreditConfig
 from dgmarl.config.resolve import with_n_envs
-from dgmarl.config.schema import GraphCreditConfig, TrainConfig
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.config.yaml import build, plain
 from dgmarl.credit.base import team_sum

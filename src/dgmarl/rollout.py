@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.device import over_envs, unroll
-from dgmarl.envs.base import Environment, Observation, Outcome, random_actions
+from dgmarl.envs.base import Environment, Observation, random_actions
 
 HiddenState = Any
 Act = Callable[
@@ -370,33 +370,6 @@ def act_randomly(
     """Uniformly random policy."""
     action = random_actions(key, observation)
     return action, -jnp.log(observation.action_mask.sum(axis=-1).astype(jnp.float32)), hidden_state
-
-
-class Transition(NamedTuple):
-    """One step of a batch of environments. `observation` and `state` are already those of the next
-    episode where one ended."""
-
-    state: Any
-    observation: Observation
-    next_observation: Observation
-    """The true successor, before any reset."""
-    outcome: Outcome
-
-
-def step_and_reset(
-    env: Environment,
-    key: PRNGKeyArray,
-    state: Any,
-    action: Int[Array, "B N"],
-    chunk: int | None = None,
-) -> Transition:
-    """Step B environments and start a new episode where one ended."""
-    step_key, reset_key = jax.random.split(key)
-    keys = jax.random.split(step_key, action.shape[0])
-    state, next_observation, outcome = jax.vmap(env.step)(keys, state, action)
-    done = outcome.terminated | outcome.truncated
-    state, observation = reset_where(env, reset_key, done, state, next_observation, chunk)
-    return Transition(state, observation, next_observation, outcome)
 
 
 def reset_where(

@@ -13,8 +13,8 @@ from dgmarl.config.presets import Preset
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
-from dgmarl.paper.names import BACKBONES
 
+BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
 SEEDS = 10
 LBF_STEPS = 5_000_000
 STAR_SPREAD_STEPS = 1_000_000

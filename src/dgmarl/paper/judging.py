@@ -5,10 +5,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dgmarl.paper.grids import Run
-from dgmarl.paper.names import BACKBONES
+from dgmarl.paper.grids import BACKBONES, Run
 from dgmarl.report.aggregate import Aggregates
-from dgmarl.report.results import Result, on_grid
+from dgmarl.report.results import Result, on_grid, span
 from dgmarl.report.statistics import (
     Interval,
     aggregate_interval,
@@ -72,8 +71,7 @@ class Claim(NamedTuple):
         if not self.lacks:
             return ""
         steps = sum(run.steps * run.seeds for run in self.lacks)
-        lengths = sorted({run.steps for run in self.lacks})
-        each = " to ".join(dict.fromkeys(f"{n / 1e6:g}" for n in (lengths[0], lengths[-1])))
+        each = span(run.steps / 1e6 for run in self.lacks)
         return (
             f"not yet trained to the end: {len(self.lacks)} run{'s' * (len(self.lacks) > 1)} of "
             f"{each} million steps in `results/{self.lacks[0].benchmark}` "
@@ -111,6 +109,10 @@ class Trio(NamedTuple):
     def n_agents(self) -> int:
         """N of a Star-Spread scenario."""
         return int(self.scenario.removeprefix("n"))
+
+    def after(self, before: "Trio") -> str:
+        """Backbone and the step from a smaller N, for a sentence."""
+        return f"{BACKBONES[self.backbone]} from N = {before.n_agents} to {self.n_agents}"
 
     def named(self) -> str:
         """Backbone and scenario, for a sentence."""

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dgmarl.report import figures
-from dgmarl.report.results import SHARED_SCALE, Result, budget_text, on_grid, same_budget
+from dgmarl.report.results import SHARED_SCALE, Result, budget_text, on_grid, same_budget, span
 from dgmarl.report.statistics import (
     ESTIMATORS,
     Interval,
@@ -130,8 +130,7 @@ class Aggregates(NamedTuple):
         return "; ".join([most, *(f"{', '.join(of_budget[text])}: {text}" for text in fewer)])
 
     def _caption(self, marks: str) -> str:
-        counts = sorted({self.runs(method) for method in self.of_method})
-        runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        runs = span(map(self.runs, self.of_method))
         scenarios = "1 scenario" if len(self.scenarios) == 1 else f"{len(self.scenarios)} scenarios"
         steps = "" if self.comparable() else f", not of equally many steps ({self._budgets()})"
         return (

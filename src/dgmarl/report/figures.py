@@ -22,7 +22,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from dgmarl.files import is_number, write_atomic
-from dgmarl.report.results import Result, grouped, on_grid
+from dgmarl.report.results import Result, grouped, on_grid, span
 from dgmarl.report.statistics import Band, Interval, aggregate_band, mean
 from dgmarl.report.style import AXES, METRICS, Looks, Style, order, styles
 
@@ -61,17 +61,9 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
-} | dict.fromkeys(
-    (
-        "text.color",
-        "axes.edgecolor",
-        "axes.labelcolor",
-        "axes.titlecolor",
-        "xtick.color",
-        "ytick.color",
-    ),
-    INK,
-)
+    **dict.fromkeys(("text.color", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "axes.titlecolor"), INK),
+}
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -115,12 +107,9 @@ def learning_curves(
         ax.set_ylim(panel.ends)
         _steps_axis(ax)
     _legend(figure, [result.method for result in shown], looks)
-    seeds = sorted({len(result.final) for result in shown})
-    counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    return _caption(
-        figure,
-        f"Lines: mean over {counts} seed{'s' * (seeds != [1])}; bands: 95 % bootstrap over seeds",
-    )
+    seeds = span(len(result.final) for result in shown)
+    lines = f"Lines: mean over {seeds} seed{'s' * (seeds != '1')}"
+    return _caption(figure, f"{lines}; bands: 95 % bootstrap over seeds")
 
 
 def scenario_panels(results: Sequence[Result]) -> list[Panel]:

@@ -86,8 +86,13 @@ def same_budget(results: Iterable[Result]) -> bool:
 
 def budget_text(*results: Result) -> str:
     """Steps in a sentence: `5 million`, or of several results `0.5 to 5 million`."""
-    budgets = sorted({f"{result.budget / 1e6:.2g}" for result in results}, key=float)
-    return " to ".join(dict.fromkeys((budgets[0], budgets[-1]))) + " million"
+    return f"{span(float(f'{result.budget / 1e6:.2g}') for result in results)} million"
+
+
+def span(numbers: Iterable[float]) -> str:
+    """Numbers in a sentence: `5`, or of different ones `3 to 5`."""
+    found = sorted(set(numbers))
+    return " to ".join(f"{n:g}" for n in dict.fromkeys((found[0], found[-1])))
 
 
 def grouped(results: Iterable[Result], field: str) -> dict[str, list[Result]]:

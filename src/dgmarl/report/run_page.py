@@ -21,7 +21,7 @@ from dgmarl.report.caveats import caveats
 from dgmarl.report.charts import charts_data
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
-from dgmarl.report.results import Result, grouped, place
+from dgmarl.report.results import Result, grouped, place, span
 from dgmarl.report.search import Search, searches
 from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import Looks, Style, env_names, order, style, styles, uses_graph
@@ -188,19 +188,14 @@ def _costs(results: Sequence[Result], looks: Looks) -> list[Figure]:
                 )
                 for result in timed
             }
+            seeds = span(len(one.final) for one in timed)
             caption = (
-                f"{env}: {_seeds(timed)} side by side, compiling not counted; bars: 95 % bootstrap "
+                f"{env}: {seeds} seeds side by side, compiling not counted; bars: 95 % bootstrap "
                 "over seeds"
             )
-            drawn.append(
-                figures.cost_against_return(points, "seconds of training per seed", caption, looks)
-            )
+            cost = "seconds of training per seed"
+            drawn.append(figures.cost_against_return(points, cost, caption, looks))
     return drawn
-
-
-def _seeds(results: Sequence[Result]) -> str:
-    counts = sorted({len(result.final) for result in results})
-    return f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
 
 
 def _differences(results: Sequence[Result], looks: Looks) -> dict[str, Any]:

@@ -108,11 +108,6 @@ def probability_of_improvement(first: Strata, second: Strata) -> Interval:
     Scenario k of one list is scenario k of the other; both methods are resampled.
     """
     first, second = _checked(first, ndim=1), _checked(second, ndim=1)
-    if len(first) != len(second):
-        raise ValueError(
-            f"{len(first)} scenarios cannot be paired with {len(second)}: give the same ones in "
-            "the same order."
-        )
     generator = np.random.default_rng(0)
     chances, resampled = [], []
     for ours, theirs in zip(first, second, strict=True):
@@ -136,10 +131,6 @@ def contrast_interval(
 
     Weights (1, -1) compare two methods; (1, -1, -1, 1) say how much a difference changed between
     two scenarios."""
-    if len(groups) != len(weights):
-        raise ValueError(
-            f"{len(groups)} groups have {len(weights)} weights: give one weight per group."
-        )
     return aggregate_interval(
         groups, lambda groups: np.tensordot(weights, _scenario_means(groups), 1)
     )

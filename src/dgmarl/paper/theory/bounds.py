@@ -76,11 +76,6 @@ def best_kernel(mdp: NetworkedMDP, graph: Graph) -> LocalKernel:
 
     Where only one target lacks parents, the joint kernel is the nearest one too, since all other
     factors are equal."""
-    if mdp.n_states != 2:
-        raise ValueError(
-            "best_kernel knows the nearest kernel for 2 local states only; this MDP has "
-            f"{mdp.n_states}."
-        )
     kernels = []
     for i in range(mdp.n_agents):
         groups = observation_groups(mdp, graph[:, :, i]).ravel()
@@ -117,7 +112,7 @@ def graph_lemma(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> tuple[float,
     epsilon = min(kernel_distance(mdp, local) for local in candidates)
     unit = score_bound(logits)[:, None] * mdp.gamma * epsilon / (1 - mdp.gamma) ** 2
     worst = np.unravel_index(np.argmax(error / unit), error.shape)
-    return float(error[worst]), epsilon, float(np.broadcast_to(unit, error.shape)[worst])
+    return float(error[worst]), epsilon, float(unit[worst[0], 0])
 
 
 def long_memory_ratio(gamma: float, reach: int = 400) -> float:

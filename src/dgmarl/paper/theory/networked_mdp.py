@@ -216,11 +216,6 @@ def action_values(mdp: NetworkedMDP, logits: Logits) -> Signal:
     return mdp.reward + mdp.gamma * np.einsum("sat,it->isa", mdp.kernel, values(mdp, logits))
 
 
-def returns(mdp: NetworkedMDP, logits: Logits) -> Float[Array, "N"]:
-    """J^i, exactly."""
-    return values(mdp, logits) @ mdp.start
-
-
 def score_average(
     mdp: NetworkedMDP, logits: Logits, agent: int, signal: Signal, weight: Float[Array, "joint"]
 ) -> Float[Array, "N S A"]:

@@ -18,13 +18,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import dotted, plain, read_yaml
 from dgmarl.device import Devices, require_determinism
 from dgmarl.envs.base import Environment
-from dgmarl.envs.registry import (
-    class_name,
-    make_env,
-    name_of,
-    with_wrapped_preset,
-    wrapped_family,
-)
+from dgmarl.envs.registry import class_name, make_env, name_of, with_wrapped_preset, wrapped_family
 from dgmarl.errors import UsageError
 from dgmarl.hosts import leads
 from dgmarl.runs import playing

@@ -187,7 +187,7 @@ def test_groups_that_are_no_vectors_of_runs_are_refused(groups):
 def test_scenarios_must_have_the_same_points_and_the_same_order():
     with pytest.raises(ValueError, match="same points"):
         aggregate_band([np.ones((3, 2)), np.ones((3, 4))])
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="longer"):
         probability_of_improvement([np.ones(3)], [np.ones(3), np.ones(3)])
 
 

@@ -79,8 +79,7 @@ def run_demo(
     scale: float = 1.0,
     watch: Callable[[str, int], CallbackLike] = lambda label, steps: Callback(),
 ) -> Path:
-    """Train everything, two at a time, and write the page. `watch(label, steps)` gives a display
-    for each run."""
+    """Train everything, two at a time, and write the page. watch: gives a display for each run."""
     jobs = [(task, credit) for task in TASKS for credit in CREDITS]
 
     def one(job: tuple[Task, str]) -> Run:

@@ -1,5 +1,4 @@
-"""The commands that play the policies of a run: `evaluate`, `watch`, `graph` and
-`export`."""
+"""The commands that play the policies of a run: `evaluate`, `watch`, `graph`, `export`."""
 
 from dataclasses import dataclass
 from json import dumps as json_text

@@ -89,8 +89,7 @@ def find_method(name: str) -> Method:
 
 
 def method_of_label(label: str) -> tuple[Method | None, str]:
-    """The method that a result's name begins with, and the rest: `mappo-dg-random0.3` is MAPPO-DG
-    with the graph `random0.3`."""
+    """The method that a result's name begins with, and the rest, such as the graph's tag."""
     names = [name for name in METHODS if f"{label}-".startswith(f"{name}-")]
     name = max(names, key=len, default="")
     return METHODS.get(name), label[len(name) :].removeprefix("-") if name else label

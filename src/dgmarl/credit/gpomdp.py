@@ -75,8 +75,7 @@ def graph_gpomdp(
 
 @jax.jit
 def _returns(reward, gamma):
-    """Entry [m, t]: the team reward from t on, discounted from the start; one column for all
-    agents."""
+    """Entry [m, t, 0]: the team reward from t on, discounted from the start."""
     team = jnp.swapaxes(reward.sum(-1, keepdims=True), 0, 1)
     continues = jnp.ones(team.shape[:-1], bool)
     return jnp.swapaxes(_from_start(discounted_sums(team, continues, gamma), gamma), 0, 1)
@@ -97,8 +96,7 @@ def _graph_returns(reward, graph, gamma):
 
 
 def _from_start(credit, gamma):
-    """Convert credit discounted from its own step (time first) to discounting from the start of the
-    trajectory."""
+    """From credit discounted from its own step, time first, to discounting from the start."""
     steps = jnp.arange(credit.shape[0], dtype=credit.dtype).reshape(-1, *(1,) * (credit.ndim - 1))
     return jnp.asarray(gamma, credit.dtype) ** steps * credit
 

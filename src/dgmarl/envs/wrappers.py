@@ -99,8 +99,7 @@ class NormalisedObservations(Wrapper):
 
     @classmethod
     def measured(cls, env: Environment, seed: int = 0) -> "NormalisedObservations":
-        """With mean and standard deviation of each feature in random episodes; a feature that is
-        constant there keeps its scale."""
+        """With the statistics of random episodes; a feature that is constant keeps its scale."""
         played = play_randomly(env, jax.random.key(seed))
         counted = (played.running[..., None] & played.observation.alive)[..., None]
         view = played.observation.agents_view

@@ -199,8 +199,7 @@ class InterventionalSource(GivenSource):
         self.env = env
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graphs:
-        """The action graph A of every step, and with `rewards` the reward graph B, which costs no
-        further interventions."""
+        """The action graph A, and with `rewards` the reward graph B, at no further cost."""
         if self.env is None:
             raise ValueError(
                 "infer asks the environment, which init hands over: call init(key, env) first"
@@ -255,8 +254,7 @@ def _everywhere(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _differ(values: Array, allowed: Bool[Array, "N A"]) -> Bool[Array, "N N"]:
-    """From values [source, action, target, L]: whether the target's values differ between any two
-    allowed actions of the source."""
+    """From values [source, action, target, L]: do the target's differ between allowed actions?"""
     allowed = allowed[:, :, None, None]
     highest = jnp.where(allowed, values, -jnp.inf).max(axis=1)
     lowest = jnp.where(allowed, values, jnp.inf).min(axis=1)
@@ -265,8 +263,7 @@ def _differ(values: Array, allowed: Bool[Array, "N A"]) -> Bool[Array, "N N"]:
 
 
 def _default_chunk(env: Environment, batch: Batch) -> int:
-    """The number of states whose branches' local states fit into `CHUNK_FLOATS`, or whose branches
-    are `HOST_BRANCHES`."""
+    """The number of states whose branches fit into `CHUNK_FLOATS`, or `HOST_BRANCHES`."""
     own_size = prod(batch.observation.agents_view.shape[2:])
     if env.offers("local_state"):
         first = jax.tree.map(lambda leaf: leaf[0, 0], batch.extras["states"])

@@ -45,8 +45,7 @@ class LearnedState(NamedTuple):
     """All that learning changes."""
 
     params: dict[str, Any]
-    """`pair` (q_psi), `predictor` (q_phi), and, with an encoder, `encoder` and `reverse`
-    (q_varphi)."""
+    """`pair` (q_psi), `predictor` (q_phi); with an encoder `encoder`, `reverse` (q_varphi)."""
     opt_state: dict[str, Any]
 
 
@@ -145,8 +144,7 @@ class LearnedSource:
         examples: Examples,
         key: PRNGKeyArray,
     ) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, Array]]:
-        """One update of the encoder with q_varphi, then, with the new encoding, one of q_psi and
-        q_phi."""
+        """One update of the encoder with q_varphi, then, with it, one of q_psi and q_phi."""
         metrics: dict[str, Array] = {}
         for name, loss in (("encoding", self._encoding_loss), ("guessing", self._guessing_loss)):
             groups = self._groups(params)
@@ -268,8 +266,7 @@ class LearnedSource:
 
 
 def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:
-    """For each agent all the others, and where among them each one stands (on the diagonal:
-    anywhere)."""
+    """For each agent the others, and the place of each among them (anything on the diagonal)."""
     rows, columns = jnp.arange(n_agents)[:, None], jnp.arange(n_agents)
     others = columns[: n_agents - 1] + (columns[: n_agents - 1] >= rows)
     return others, jnp.clip(columns - (columns > rows), 0, n_agents - 2)

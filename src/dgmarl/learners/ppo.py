@@ -109,8 +109,7 @@ class PPO:
         return jnp.where(batch.observation.action_mask, jnp.exp(log_probs), 0)
 
     def values(self, state: PPOState, batch: Batch) -> Values:
-        """V of every observation and of its successor; in one pass where the successors are the
-        observations of the next step."""
+        """V of every observation and of its successor, in one pass where the batch allows it."""
         critic = state.params["critic"]
         if self.needs:
             now, after = (_with_local(batch.observation, part) for part in batch.extras["local"])
@@ -183,8 +182,7 @@ class PPO:
     def loss(
         self, params: dict[str, Any], hidden_state: HiddenState, part: Minibatch
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """Policy and critic loss together: they share no parameter, so one gradient serves both
-        optimisers."""
+        """Policy and critic loss; they share no parameter, so one gradient serves both."""
         clip_eps = self.config.clip_eps
         _, log_probs = self.policy.log_probs(
             params["actor"], hidden_state, part.observation, part.is_first
@@ -213,8 +211,7 @@ class PPO:
     def _minibatches(
         self, key: PRNGKeyArray, hidden_state: HiddenState, whole: Minibatch
     ) -> tuple[HiddenState, Minibatch]:
-        """The environments of the batch, shuffled in each epoch: [updates, T, B / minibatches,
-        ...]."""
+        """The environments shuffled in each epoch: [updates, T, B / minibatches, ...]."""
         n_envs = whole.mask.shape[1]
         chosen = shuffled(key, n_envs, self.config.epochs, self.config.minibatches)
         split = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, chosen], 1, 0), whole)

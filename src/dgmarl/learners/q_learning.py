@@ -22,12 +22,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, scaled
 from dgmarl.credit.gae import discounted_sums
-from dgmarl.credit.standardise import (
-    RunningStatistics,
-    initial_statistics,
-    merge,
-    statistics_of,
-)
+from dgmarl.credit.standardise import RunningStatistics, initial_statistics, merge, statistics_of
 from dgmarl.device import unroll
 from dgmarl.envs.base import Environment, Observation
 from dgmarl.learners.base import batched_index, where_active
@@ -131,8 +126,7 @@ class QLearner:
         greedy: bool = False,
         epsilon: Float[Array, ""] | None = None,
     ) -> tuple[Array, Array, QHiddenState]:
-        """The best actions of B environments, with a chance of epsilon for random ones: by default
-        that of evaluations."""
+        """The best actions of B environments, random ones with a chance of epsilon."""
         before = jnp.where(is_first[:, None], NO_ACTION, hidden_state.action)
         hidden, values = self.agent.outputs(
             params["agent"],
@@ -263,8 +257,7 @@ class QLearner:
     def action_values(
         self, params: dict[str, Any], episodes: Episodes
     ) -> Float[Array, "T+1 B N A"]:
-        """Q of every action at every view, the final one included, in one pass from the start of
-        the episodes."""
+        """Q of every action at every view, the final one too, in one pass over the episodes."""
         n_episodes = episodes.length.shape[0]
         first = jnp.full((1, n_episodes, self.spec.n_agents), NO_ACTION)
         before = jnp.concatenate([first, episodes.action])
@@ -296,8 +289,7 @@ class QLearner:
         return discounted_sums(one_step, ~last, gamma * lambda_)
 
     def update_target(self, state: QState, params: Any, episodes: Int[Array, ""]) -> QState:
-        """The new parameters, and the target network moved toward them by tau, or copied at every
-        interval."""
+        """The new parameters; the target network moves by tau, or is copied at every interval."""
         config = self.config
         if config.tau > 0:
             moved: Any = optax.incremental_update(params, state.target, config.tau)

@@ -47,8 +47,7 @@ class Attended(NamedTuple):
     value: Float[Array, "*B N"]
     """Q_i of the joint action."""
     weights: Float[Array, "*B N N"]
-    """w_ij: how much of agent j's observation and action enters Q_i; rows add to 1, 0 on the
-    diagonal."""
+    """w_ij: how much of agent j enters Q_i; rows add to 1, 0 on the diagonal."""
 
 
 class AttentionCritic(nn.Module):

@@ -92,8 +92,7 @@ class Policy:
         observation: Observation,
         is_first: Bool[Array, "T B"],
     ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
-        """log(pi + 1e-10) of every action at every step: the form of the paper's code, finite for
-        unavailable actions."""
+        """log(pi + 1e-10) as in the paper's code, finite for unavailable actions."""
         hidden_state, logits = self.outputs(params, hidden_state, observation.agents_view, is_first)
         return hidden_state, jnp.log(
             jax.nn.softmax(jnp.where(observation.action_mask, logits, UNAVAILABLE)) + 1e-10

@@ -1,5 +1,4 @@
-"""Layers with the initialisation of the paper's code: weights and biases uniform within
-1 / sqrt(fan-in)."""
+"""Layers initialised as in the paper's code: uniform within 1 / sqrt(fan-in)."""
 
 from functools import partial
 from math import sqrt

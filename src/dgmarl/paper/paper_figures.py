@@ -31,8 +31,7 @@ class PaperFigure:
     """What the paper does not state, and what is chosen here."""
     runs: tuple[Run, ...]
     also: tuple[str, ...] = ()
-    """Prefixes of further methods, shown where there are results of them in the figure's
-    benchmark."""
+    """Prefixes of further methods, shown where the benchmark has results of them."""
 
     def shows(self, result: Result) -> bool:
         """Whether a result is part of the figure."""

@@ -1,5 +1,4 @@
-"""The sections of `docs/results.md` for each benchmark: one table and one picture, and the rest
-folded."""
+"""The sections of `docs/results.md`: one table and one picture each, and the rest folded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -185,8 +184,7 @@ steps of each seed.""",
 
 
 def _methods_table(own: Sequence[Result], together: Aggregates) -> str:
-    """Methods down, scenarios across: mean final returns, the interquartile mean over scenarios and
-    the paper's."""
+    """Methods down, scenarios across: mean final returns, the IQM and the paper's."""
     found = {(one.scenario, one.method): one for one in own}
     scenarios = list(dict.fromkeys(one.scenario for one in own))
     rows = []
@@ -236,8 +234,7 @@ def _graph_credit(results: Sequence[Result], graph: str) -> str:
 
 
 def _against_paper(together: Aggregates) -> str:
-    """Whether the paper's numbers lie within our intervals, where they are of the same scenarios
-    and methods."""
+    """Whether the paper's numbers lie within our intervals, if all scenarios are here."""
     lacking = "; ".join(
         f"{style(one).name} lacks {', '.join(names)}" for one, names in together.left_out.items()
     )
@@ -283,8 +280,7 @@ def _densities(results: Sequence[Result]) -> str:
 
 
 def _half_way(result: Result) -> float:
-    """Mean graph density over seeds at half of the steps: while policies still change, and after
-    they have found food."""
+    """Mean graph density over seeds at half of the steps, while policies still change."""
     densities = result.metric("graph_density")
     assert densities is not None
     seeds = zip(result.steps, densities, strict=True)
@@ -405,8 +401,7 @@ def _picture(name: str, kind: str, drawn: Drawn) -> str:
 
 
 def verdict(interval: Interval, words: tuple[str, str, str] = BETTER) -> str:
-    """The first word for an interval above 0, the last for one below, the middle one for
-    neither."""
+    """The first word for an interval above 0, the last for one below, else the middle one."""
     return words[0] if interval.low > 0 else words[2] if interval.high < 0 else words[1]
 
 

@@ -16,8 +16,7 @@ from dgmarl.report.table import interval_texts
 
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
-    """By kind: learning curves, graphs over training, and aggregates over scenarios where returns
-    share a scale."""
+    """By kind: learning curves, graphs over training, aggregates where returns share a scale."""
     looks = styles(result.method for result in results)
     drawn = {"curves": learning_curves(scenario_panels(results), looks)}
     if panels := graph_panels(results):

@@ -1,5 +1,4 @@
-"""Methods over all scenarios of a benchmark: estimates with intervals, profiles, who beats whom,
-and how fast."""
+"""Methods over all scenarios of a benchmark: estimates, profiles, who beats whom, how fast."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -24,8 +23,7 @@ N_THRESHOLDS = 101
 
 
 class Aggregates(NamedTuple):
-    """Methods that have a result in each of these scenarios; scenario k is the same for all of
-    them."""
+    """Methods that have a result in each of these scenarios, in the same order."""
 
     benchmark: str
     scenarios: tuple[str, ...]

@@ -111,8 +111,7 @@ def shape(config: TrainConfig) -> str:
 
 
 def train_all(recorders: Sequence[Recorder]) -> list[TrainResult]:
-    """One program: a run alone, or several batched; whatever has begun is resumed. Run folders get
-    a replay."""
+    """One program, a run or several batched; what has begun is resumed, folders get a replay."""
     first = recorders[0].config
     env = make_env(first.env, **first.env_options)  # the same for all
     for recorder in recorders:

@@ -7,8 +7,7 @@ from dgmarl.runs import callbacks
 
 
 class TrainingDisplay(callbacks.Callback):
-    """A bar for the slowest seed's steps, with speed, return and its spread over seeds, graph
-    density and time left."""
+    """The slowest seed's steps, speed, return and its spread, graph density and time left."""
 
     def __init__(self, label: str, steps: int, quiet: bool):
         self.label, self.steps = label, steps

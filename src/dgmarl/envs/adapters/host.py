@@ -300,8 +300,7 @@ def _end(running: dict[int, _Process]) -> None:
 
 
 def _batched(workers: Workers) -> Any:
-    """`Workers.play` as a JAX function of one command: however it is batched, one callback carries
-    out all commands."""
+    """`Workers.play` of one command; however it is batched, one callback carries out all."""
 
     @jax.custom_batching.custom_vmap
     def call(commands: Int[Array, "*B C"]) -> tuple[Int[Array, "*B"], Float[Array, "*B K"]]:

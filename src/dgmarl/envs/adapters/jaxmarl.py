@@ -16,13 +16,7 @@ from jaxmarl.environments.overcooked import overcooked_layouts
 from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.envs.adapters.base import (
-    Adapted,
-    AdaptedState,
-    LocalState,
-    checked_horizon,
-    stacked,
-)
+from dgmarl.envs.adapters.base import Adapted, AdaptedState, LocalState, checked_horizon, stacked
 from dgmarl.envs.base import EnvSpec, Observation, Outcome
 from dgmarl.errors import UsageError, did_you_mean
 

@@ -12,8 +12,7 @@ FOOT = 26
 
 
 def draw(config: LBFConfig, state: State, graph: object = None) -> str:
-    """Foods (as apples) and players with their levels, and an arrow from source to target per edge
-    of `graph`."""
+    """Foods (as apples), players with their levels, and an arrow per edge of `graph`."""
     side = config.size * CELL
     centres, radii = _player_discs(np.asarray(state.position))
     food_level = np.asarray(state.food_level)

@@ -24,8 +24,7 @@ class State(NamedTuple):
     level: Int[Array, "N"]
     """Level of each player, 1 or 2, constant in an episode."""
     food_position: Int[Array, "F 2"]
-    """Foods' cells in row-major order, constant in an episode; off the board for foods that could
-    not be placed."""
+    """Foods' cells in row-major order, constant; off the board for foods that were not placed."""
     food_level: Int[Array, "F"]
     """Level of each food; 0 if collected or not placed."""
     food_total: Int[Array, ""]

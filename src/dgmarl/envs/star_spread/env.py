@@ -118,8 +118,7 @@ class StarSpread(Environment[StarSpreadState]):
         return jnp.sqrt(squared.min(axis=1)), jnp.sqrt(squared.min(axis=0))
 
     def observation(self, state: StarSpreadState) -> Observation:
-        """The hub observes all positions, a leaf only its own (in its slot); all observe the
-        landmarks."""
+        """The hub observes all positions, a leaf its own (in its slot); all see the landmarks."""
         n = self.spec.n_agents
         position, landmarks = state.position, jnp.asarray(self.landmarks).reshape(-1)
         visible = jnp.eye(n, dtype=bool).at[0].set(True)

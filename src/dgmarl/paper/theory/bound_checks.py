@@ -1,5 +1,4 @@
-"""The laboratory's checks of bounds: approximate graphs, mutual information, and steps in the proof
-of Theorem 1."""
+"""The laboratory's checks of bounds, and of steps in the proof of Theorem 1."""
 
 import numpy as np
 from jaxtyping import Float

@@ -1,5 +1,4 @@
-"""The laboratory's checks of expected gradients: Proposition 1, its generalisation, and Algorithm
-1's two forms."""
+"""The laboratory's checks of expected gradients: Proposition 1 and Algorithm 1's two forms."""
 
 from collections.abc import Callable
 
@@ -164,8 +163,7 @@ def _planted_claim(errors: GradientErrors) -> Claim:
 
 
 def sampling_claim(rng: Generator, sizes: Sizes) -> Claim:
-    """The sampled estimators of `dgmarl.credit` against the exact gradient, on graphs that change
-    with the state."""
+    """The estimators of `dgmarl.credit` against the exact gradient, on graphs that change."""
     furthest, ratios = [], []
     for n_agents in sizes.agents:
         mdp = nm.random_mdp(rng, linked_graph(rng, n_agents), gamma=0.8)

@@ -1,5 +1,4 @@
-"""The laboratory's checks of laws in N: second moments of the estimators, and the samples that
-Theorem 1 counts."""
+"""The laboratory's checks of laws in N: second moments, and the samples of Theorem 1."""
 
 from collections.abc import Callable
 from dataclasses import asdict

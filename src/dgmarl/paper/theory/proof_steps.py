@@ -57,8 +57,7 @@ def cross_term(mdp: NetworkedMDP, logits: Logits) -> float:
 
 
 def off_diagonal_share(mdp: NetworkedMDP, logits: Logits) -> float:
-    """Frobenius norm of the Hessian's blocks (j, j'), j != j', over that of the whole Hessian.
-    Lemma block_diag says 0."""
+    """Frobenius norm of the Hessian's off-diagonal blocks over its own; lemma block_diag: 0."""
     hessian = exact_hessian(mdp, logits)
     size = mdp.n_states * mdp.n_actions
     same = np.kron(np.eye(mdp.n_agents), np.ones((size, size))) > 0

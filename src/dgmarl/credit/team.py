@@ -10,8 +10,7 @@ from dgmarl.rollout import Batch
 class TeamRule(LocalRule):
     """Adv[t, j] = GAE of sum_i r^i with agent j's value."""
 
-    def statistics_shape(self) -> tuple[int, ...]:
-        return ()
+    per_agent = False
 
     def paid(self, batch: Batch) -> Float[Array, "T B 1"]:
         return team_sum(batch.reward)

@@ -68,8 +68,6 @@ def add(
 ) -> Replay:
     """The ring with a batch's episodes in the place of the oldest; as it was unless `where`."""
     ring = replay.episodes
-    if batch.last_observation is None:
-        raise ValueError("replay keeps whole episodes: collect the batch without resets")
     observations = batch.all_observations()
     new = Episodes(
         agents_view=observations.agents_view,
@@ -81,8 +79,6 @@ def add(
         terminated=batch.terminated.any(axis=0),
     )
     capacity, n_new = ring.length.shape[0], new.length.shape[0]
-    if n_new > capacity:
-        raise ValueError(f"{n_new} episodes at once do not fit into a ring of {capacity}")
     # A slot past the end is dropped: so nothing is written where nothing shall be. No two are
     # equal, and saying so spares an accelerator atomic writes, or one at a time where it shall be
     # deterministic.

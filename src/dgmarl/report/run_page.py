@@ -46,19 +46,12 @@ class Row(NamedTuple):
     cells: list[str]
 
 
-class GraphPicture(NamedTuple):
-    """How often each edge was present in a replay."""
-
-    name: str
-    shares: list[list[float]]
-    density: float
-
-
 class Replays(NamedTuple):
     """What the viewer shows."""
 
     shown: list[dict[str, Any]]
-    graphs: list[GraphPicture]
+    graphs: list[dict[str, Any]]
+    """How often each edge was present in a replay."""
     lacking: list[str]
     """Of which runs none is shown, and why."""
 
@@ -257,12 +250,9 @@ def _add_replay(replays: Replays, folder: Path, name: str, most_bytes: int) -> N
     replays.shown.append(data)
     shares = replay.mean_graph()
     if shares is not None:
-        replays.graphs.append(GraphPicture(name, shares.tolist(), _density(shares)))
-
-
-def _density(graph: np.ndarray) -> float:
-    n_agents = len(graph)
-    return float((graph.sum() - np.trace(graph)) / max(n_agents * (n_agents - 1), 1))
+        n_pairs = max(len(shares) * (len(shares) - 1), 1)
+        density = float((shares.sum() - np.trace(shares)) / n_pairs)
+        replays.graphs.append({"name": name, "shares": shares.tolist(), "density": density})
 
 
 def _inline(figure: Figure) -> Markup:

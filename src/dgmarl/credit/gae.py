@@ -81,9 +81,8 @@ def discounted_sums(
         carried = jnp.where(now[0] == 0, 0, now[0] * later[1])
         return now[0] * later[0], now[1] + carried
 
-    return lax.associative_scan(
-        combine, (jnp.broadcast_to(factor, signal.shape), signal), reverse=True
-    )[1]
+    factors = jnp.broadcast_to(factor, signal.shape)
+    return lax.associative_scan(combine, (factors, signal), reverse=True)[1]
 
 
 def require_floats(**arrays: Any) -> list[Array]:

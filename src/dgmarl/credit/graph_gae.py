@@ -215,9 +215,8 @@ def credited_rewards(
     zero = jnp.zeros(graph.shape[:-1])
 
     def advantage(reward):
-        return graph_gae(reward, zero, zero, graph, ~ends, ~ends, gamma, lambda_, **options)[
-            t, agent
-        ]
+        steps = (reward, zero, zero, graph, ~ends, ~ends)
+        return graph_gae(*steps, gamma, lambda_, **options)[t, agent]
 
     return jax.grad(advantage)(zero)
 

@@ -161,9 +161,8 @@ def scan_lags(
         return lags, emit(t, jnp.where(lags < never, lags.astype(jnp.int32), NEVER))
 
     start = jnp.full((*graph.shape[1:-1], n_agents), never)
-    return lax.scan(step, start, (jnp.arange(n_steps), graph, ends), reverse=True, unroll=unroll())[
-        1
-    ]
+    steps = (jnp.arange(n_steps), graph, ends)
+    return lax.scan(step, start, steps, reverse=True, unroll=unroll())[1]
 
 
 def is_lists(graph: Array) -> bool:

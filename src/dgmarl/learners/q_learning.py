@@ -207,15 +207,11 @@ class QLearner:
         them."""
         if self.scaling == "none":
             return batches.reward, statistics
-        length = (
-            batches.length.max(axis=-1, keepdims=True)
-            if self.config.standardise_padding
-            else batches.length
-        )
-        counted = jax.vmap(self._before)(jnp.broadcast_to(length, batches.length.shape))
-        of_batches = jax.vmap(partial(statistics_of, shape=self._statistics_shape))(
-            batches.reward, counted
-        )
+        length = batches.length
+        if self.config.standardise_padding:
+            length = jnp.broadcast_to(length.max(axis=-1, keepdims=True), length.shape)
+        measure = jax.vmap(partial(statistics_of, shape=self._statistics_shape))
+        of_batches = measure(batches.reward, jax.vmap(self._before)(length))
 
         def add(
             so_far: RunningStatistics, of_batch: RunningStatistics
@@ -261,13 +257,10 @@ class QLearner:
         n_episodes = episodes.length.shape[0]
         first = jnp.full((1, n_episodes, self.spec.n_agents), NO_ACTION)
         before = jnp.concatenate([first, episodes.action])
-        is_first = jnp.broadcast_to(
-            jnp.arange(len(before))[:, None] == 0, (len(before), n_episodes)
-        )
+        is_first = jnp.zeros((len(before), n_episodes), bool).at[0].set(True)
         seen = self._seen(episodes.agents_view.astype(jnp.float32), before)
-        return self.agent.outputs(
-            params["agent"], self.agent.init_hidden_state(n_episodes), seen, is_first
-        )[1]
+        hidden = self.agent.init_hidden_state(n_episodes)
+        return self.agent.outputs(params["agent"], hidden, seen, is_first)[1]
 
     def targets(
         self, reward: Float[Array, "T B K"], following: Float[Array, "T B K"], episodes: Episodes

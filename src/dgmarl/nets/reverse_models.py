@@ -118,10 +118,9 @@ class PairModel(nn.Module):
         size = target.shape[-1] + source.shape[-1]
         draw = uniform_within(1 / sqrt(size))
         weight = self.param("weight", draw, (size, self.widths[0]))
+        bias = self.param("bias", draw, (self.widths[0],))
         of_target = rows_times(target, weight[: target.shape[-1]])
-        of_source = rows_times(source, weight[target.shape[-1] :]) + self.param(
-            "bias", draw, (self.widths[0],)
-        )
+        of_source = rows_times(source, weight[target.shape[-1] :]) + bias
         of_target = of_target[..., None, :, :] if chosen is None else of_target[..., chosen, :]
         x = of_source[..., :, None, :] + of_target
         for width in self.widths[1:]:

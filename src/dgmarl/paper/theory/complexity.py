@@ -42,10 +42,8 @@ class SampleCount:
 def smoothness(voter: VoterNetwork, logits: Float[Array, "N 2 2"], step: float = 1e-5) -> float:
     """Spectral norm of the Hessian of J, by central differences of the exact gradient."""
     shifts = step * np.eye(logits.size).reshape(-1, *logits.shape)
-    hessian = (
-        voter_gradient(voter, logits + shifts) - voter_gradient(voter, logits - shifts)
-    ).reshape(logits.size, -1) / (2 * step)
-    return float(np.linalg.norm(hessian, 2))
+    change = voter_gradient(voter, logits + shifts) - voter_gradient(voter, logits - shifts)
+    return float(np.linalg.norm(change.reshape(logits.size, -1) / (2 * step), 2))
 
 
 def estimate(
@@ -89,9 +87,8 @@ def samples_to_stationary(
         needed[reached] = iteration * batch * n_steps
         if np.isfinite(needed).all():
             return SampleCount(name, n_agents, estimator, batch, tuple(needed.tolist()))
-        logits = logits + step_size * estimate(rng, voter, logits, lags, n_steps, batch).mean(
-            axis=1
-        )
+        gradients = estimate(rng, voter, logits, lags, n_steps, batch)
+        logits = logits + step_size * gradients.mean(axis=1)
     raise RuntimeError(
         f"{estimator} estimator, {name}, N = {n_agents}: no stationary point after "
         f"{MAX_ITERATIONS} iterations"
@@ -117,6 +114,5 @@ def curve(
 ) -> tuple[Float[Array, "K"], Float[Array, "K seeds"]]:
     """Sizes N and the counts of all seeds for one network and estimator."""
     chosen = [c for c in counts if c.topology == name and c.estimator == estimator]
-    return np.array([c.n_agents for c in chosen], dtype=float), np.array(
-        [c.samples for c in chosen]
-    )
+    sizes = np.array([c.n_agents for c in chosen], dtype=float)
+    return sizes, np.array([c.samples for c in chosen])

@@ -85,9 +85,8 @@ def credited_values(
         # Self-loops make sets grow only, and a larger set has a larger number: what comes after is
         # known or stays in this set.
         after = following[:, reached]
-        known = credit[:, :, reached] + discount * np.einsum(
-            "st,its->is", chain, later[:, :, after]
-        )
+        following_credit = np.einsum("st,its->is", chain, later[:, :, after])
+        known = credit[:, :, reached] + discount * following_credit
         stays = discount * chain * (after == reached)[:, None]
         later[:, :, reached] = np.linalg.solve(np.eye(len(chain)) - stays, known.T).T
     by_source = []

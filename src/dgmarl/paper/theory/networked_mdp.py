@@ -192,17 +192,15 @@ def visits(
 ) -> Float[Array, "joint"]:
     """sum_t discount^t P(s_t = s), by default with gamma: the paper's rho / (1 - gamma)."""
     discount = mdp.gamma if discount is None else discount
-    return np.linalg.solve(
-        np.eye(len(mdp.states)) - discount * state_chain(mdp, logits).T, mdp.start
-    )
+    system = np.eye(len(mdp.states)) - discount * state_chain(mdp, logits).T
+    return np.linalg.solve(system, mdp.start)
 
 
 def values(mdp: NetworkedMDP, logits: Logits) -> StateValues:
     """V^i(s), exactly."""
     expected_reward = np.einsum("sa,isa->si", joint_policy(mdp, logits), mdp.reward)
-    return np.linalg.solve(
-        np.eye(len(mdp.states)) - mdp.gamma * state_chain(mdp, logits), expected_reward
-    ).T
+    system = np.eye(len(mdp.states)) - mdp.gamma * state_chain(mdp, logits)
+    return np.linalg.solve(system, expected_reward).T
 
 
 def action_values(mdp: NetworkedMDP, logits: Logits) -> Signal:

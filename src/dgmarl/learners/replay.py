@@ -79,6 +79,8 @@ def add(
         terminated=batch.terminated.any(axis=0),
     )
     capacity, n_new = ring.length.shape[0], new.length.shape[0]
+    if n_new > capacity:
+        raise ValueError(f"{n_new} episodes at once do not fit into a ring of {capacity}")
     # A slot past the end is dropped: so nothing is written where nothing shall be. No two are
     # equal, and saying so spares an accelerator atomic writes, or one at a time where it shall be
     # deterministic.

@@ -4,6 +4,7 @@ or the package is only on PYTHONPATH."""
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from dgmarl.cli.guard import guarded
 from dgmarl.config.yaml import convert
@@ -17,11 +18,11 @@ def main(arguments: list[str] | None = None) -> int:
     return guarded(lambda _: _train(**vars(_parser().parse_args(arguments))))
 
 
-def _train(apart: bool, **options: object) -> int:
+def _train(apart: bool, **options: Any) -> int:
     for name in ("seeds", "steps", "workers", "batched"):
         options[name] = convert(options[name], int | None, f"--{name}")
     used = {name: options.pop(name) for name in ("workers", "batched")}
-    train_grid(**options, resources=Resources(**used, apart=apart))  # pyright: ignore[reportArgumentType]
+    train_grid(**options, resources=Resources(**used, apart=apart))
     return 0
 
 

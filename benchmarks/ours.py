@@ -22,7 +22,7 @@ from dgmarl import graph_gae, make_env
 from dgmarl.config.resolve import resolve
 from dgmarl.device import devices_for, mesh_for, use_all_cores
 from dgmarl.envs.base import random_actions
-from dgmarl.rollout import step_and_reset
+from dgmarl.rollout import reset_where
 from dgmarl.seeds import for_seeds, spread
 from dgmarl.training import Trainer, init_seeds
 
@@ -56,11 +56,15 @@ def play(env: str, batch: int, options: Found | None = None) -> Callable[[], Fou
     def step(carry: Any) -> Any:
         key, state, observation, total = carry
         key, act_key, step_key = jax.random.split(key, 3)
-        after = step_and_reset(made, step_key, state, random_actions(act_key, observation))
+        step_key, reset_key = jax.random.split(step_key)
+        keys = jax.random.split(step_key, batch // n_devices)
+        action = random_actions(act_key, observation)
+        state, after, outcome = jax.vmap(made.step)(keys, state, action)
+        done = outcome.terminated | outcome.truncated
+        state, observation = reset_where(made, reset_key, done, state, after)
         # Everything that a learner reads is kept alive.
-        seen = (after.outcome.reward, after.next_observation.agents_view)
-        seen += (after.next_observation.global_state,)
-        return key, after.state, after.observation, total + sum(leaf.sum() for leaf in seen)
+        seen = (outcome.reward, after.agents_view, after.global_state)
+        return key, state, observation, total + sum(leaf.sum() for leaf in seen)
 
     def start(key: Any) -> Any:
         keys = jax.random.split(key, batch // n_devices)

@@ -17,7 +17,6 @@ from dgmarl.rollout import (
     record_episodes,
     reset_envs,
     reset_where,
-    step_and_reset,
 )
 from tests.tiny import Gift
 
@@ -72,20 +71,19 @@ def test_the_law_of_a_reset_does_not_depend_on_the_chunk():
 
 def test_the_true_successor_is_kept_beside_the_view_after_the_reset():
     env = make_env("star-spread/3", horizon=2)
-    state, _ = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 4))
-    action = jnp.zeros((4, 3), jnp.int32)
-    step = jax.jit(partial(step_and_reset, env))
-    first = step(jax.random.key(1), state, action)
-    np.testing.assert_array_equal(first.observation.agents_view, first.next_observation.agents_view)
-    second = step(jax.random.key(2), first.state, action)
-    assert bool(second.outcome.truncated.all())
-    np.testing.assert_array_equal(
-        second.next_observation.global_state[:, :6], np.asarray(first.state.position).reshape(4, 6)
-    )
-    assert not np.allclose(
-        second.observation.global_state[:, :6], second.next_observation.global_state[:, :6]
-    )
-    np.testing.assert_array_equal(second.state.time, 0)
+    start = reset_envs(env, jax.random.key(0), None, 4)
+
+    def stay(key, observation, hidden_state, is_first):
+        return jnp.zeros((4, 3), jnp.int32), jnp.zeros((4, 3)), hidden_state
+
+    last, batch = collect(env, stay, start, jax.random.key(1), 2, frozenset(), reset=True)
+    seen, after = batch.observation.agents_view, batch.next_observation
+    np.testing.assert_array_equal(seen[1], after.agents_view[0])
+    assert bool(batch.truncated[1].all())
+    place = after.global_state[1, :, :6]
+    np.testing.assert_array_equal(place, np.asarray(start.state.position).reshape(4, 6))
+    assert not np.allclose(last.observation.global_state[:, :6], place)
+    np.testing.assert_array_equal(last.state.time, 0)
 
 
 def test_recorded_episodes_stand_still_after_their_end():

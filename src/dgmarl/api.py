@@ -18,13 +18,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import dotted, plain, read_yaml
 from dgmarl.device import Devices, require_determinism
 from dgmarl.envs.base import Environment
-from dgmarl.envs.registry import (
-    class_name,
-    make_env,
-    name_of,
-    with_wrapped_preset,
-    wrapped_family,
-)
+from dgmarl.envs.registry import class_name, make_env, name_of, with_wrapped_preset, wrapped_family
 from dgmarl.errors import UsageError
 from dgmarl.hosts import leads
 from dgmarl.runs import playing
@@ -152,10 +146,14 @@ def train_config(
     trainer = training.Trainer(config, env)
     folder = RunFolder(out) if out and leads() else None
     recorder = Recorder(trainer.config, folder, callbacks, **recording)
-    program = training.Program(trainer, init_params, devices)
+    return _train(training.Program(trainer, init_params, devices), recorder, folder)
+
+
+def _train(program: training.Program, recorder: Recorder, folder: RunFolder | None) -> Run:
     result = training.train(program, [recorder])[0]
-    playing.write_final_replay(recorder, trainer, result)
-    return Run(trainer, result.state, folder=folder and folder.path, result=result)
+    playing.write_final_replay(recorder, program.trainer, result)
+    path = folder and folder.path
+    return Run(program.trainer, result.state, folder=path, result=result)
 
 
 def resume(
@@ -183,10 +181,9 @@ def resume(
     own_folder = folder if leads() else None
     recorder = Recorder(config, own_folder, callbacks, resume=True, **recording)
     program = training.Program(training.Trainer(config), devices=devices)
-    result = training.train(program, [recorder])[0]
-    playing.write_final_replay(recorder, program.trainer, result)
+    run = _train(program, recorder, folder)
     remember(**config.names)
-    return Run(program.trainer, result.state, folder=folder.path, result=result)
+    return run
 
 
 _resume = resume  # for `train`, which has an argument of that name

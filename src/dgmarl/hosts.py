@@ -105,8 +105,7 @@ def _with_plain_keys(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def whole(tree: Any) -> Any:
-    """Arrays that are spread over the devices of several processes, whole on a device of this
-    one."""
+    """Arrays that are spread over several processes, whole on a device of this one."""
     if jax.process_count() == 1:
         return tree
     copied = _copy_to_all(jax.tree.leaves(tree)[0].sharding.mesh)(tree)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.device import over_envs, unroll
-from dgmarl.envs.base import Environment, Observation, Outcome, random_actions
+from dgmarl.envs.base import Environment, Observation, random_actions
 
 HiddenState = Any
 Act = Callable[
@@ -266,11 +266,8 @@ def _scan_while(
     def next_chunk(state: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
         number, carry, outputs = state
         carry, new = jax.lax.scan(one_step, carry, chunks[number], unroll=at_once)
-        return (
-            number + 1,
-            carry,
-            jax.tree.map(lambda all_, part: all_.at[number].set(part), outputs, new),
-        )
+        outputs = jax.tree.map(lambda all_, part: all_.at[number].set(part), outputs, new)
+        return number + 1, carry, outputs
 
     def unfinished(state: tuple[Array, Any, Any]) -> Bool[Array, ""]:
         return (state[0] < n_chunks) & anywhere(running(state[1]))
@@ -280,11 +277,8 @@ def _scan_while(
     number, carry, outputs = jax.lax.while_loop(
         unfinished, next_chunk, (jnp.int32(0), carry, nothing)
     )
-    return (
-        carry,
-        jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs),
-        number * chunk,
-    )
+    outputs = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs)
+    return carry, outputs, number * chunk
 
 
 @jax.custom_batching.custom_vmap
@@ -331,18 +325,11 @@ def evaluate(
             jax.random.split(step_key, n_episodes), rollout_state.state, action
         )
         returns = so_far.returns + jnp.where(running, outcome.reward.sum(axis=-1), 0)
-        so_far = Evaluation(
-            returns,
-            so_far.lengths + running,
-            _where(running, _numbers(outcome.info), so_far.endings),
-        )
+        endings = _where(running, _numbers(outcome.info), so_far.endings)
+        so_far = Evaluation(returns, so_far.lengths + running, endings)
         running = running & ~(outcome.terminated | outcome.truncated)
-        return (
-            RolloutState(state, observation, hidden_state, jnp.zeros(n_episodes, bool)),
-            key,
-            running,
-            so_far,
-        )
+        after = RolloutState(state, observation, hidden_state, jnp.zeros(n_episodes, bool))
+        return after, key, running, so_far
 
     actions = jnp.zeros((n_episodes, env.spec.n_agents), jnp.int32)
     keys = jax.random.split(key, n_episodes)
@@ -370,33 +357,6 @@ def act_randomly(
     """Uniformly random policy."""
     action = random_actions(key, observation)
     return action, -jnp.log(observation.action_mask.sum(axis=-1).astype(jnp.float32)), hidden_state
-
-
-class Transition(NamedTuple):
-    """One step of a batch of environments. `observation` and `state` are already those of the next
-    episode where one ended."""
-
-    state: Any
-    observation: Observation
-    next_observation: Observation
-    """The true successor, before any reset."""
-    outcome: Outcome
-
-
-def step_and_reset(
-    env: Environment,
-    key: PRNGKeyArray,
-    state: Any,
-    action: Int[Array, "B N"],
-    chunk: int | None = None,
-) -> Transition:
-    """Step B environments and start a new episode where one ended."""
-    step_key, reset_key = jax.random.split(key)
-    keys = jax.random.split(step_key, action.shape[0])
-    state, next_observation, outcome = jax.vmap(env.step)(keys, state, action)
-    done = outcome.terminated | outcome.truncated
-    state, observation = reset_where(env, reset_key, done, state, next_observation, chunk)
-    return Transition(state, observation, next_observation, outcome)
 
 
 def reset_where(

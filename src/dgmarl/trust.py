@@ -32,8 +32,7 @@ GRAPH_KINDS = {
 of the package, `register_source` adds others."""
 
 LIBRARIES = ("jaxmarl", "jumanji")
-"""`library:name` with one of these is a name in the library's own table: nothing it could choose is
-imported."""
+"""`library:name` with one of these is in the library's own table, and imports nothing else."""
 
 
 HOST_ADAPTERS = ("pettingzoo", "gymnasium")
@@ -52,8 +51,7 @@ def is_code(name: str) -> bool:
 
 
 def host_module(adapter: str, name: str) -> str:
-    """The module or file that `pettingzoo:name` or `gymnasium:name` imports; empty if the library
-    alone."""
+    """What `pettingzoo:name` or `gymnasium:name` imports; empty if the library alone."""
     if adapter == "pettingzoo":
         return name
     module, colon, _ = name.rpartition(":")
@@ -135,8 +133,7 @@ def _place(name: str) -> str:
 
 
 def module_file(module: str) -> Path | None:
-    """File of a module, found without importing it or its parent packages; None if there is
-    none."""
+    """File of a module, found without importing it or its parents; None if there is none."""
     files = _module_files(module)
     return files[-1] if files else None
 
@@ -153,8 +150,7 @@ def store_path() -> Path | None:
 
 
 def _module_files(module: str) -> tuple[Path, ...]:
-    """`importlib.util.find_spec("a.b")` would import `a`: instead, each level is looked up on the
-    search path of the level above."""
+    """Level by level: `importlib.util.find_spec("a.b")` would import `a`."""
     search: list[str] = [*sys.path, os.getcwd()]
     files: list[Path] = []
     spec = None

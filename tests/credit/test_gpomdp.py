@@ -60,24 +60,6 @@ def test_graph_estimator_counts_rewards_of_reached_states(sample):
     )
 
 
-@pytest.mark.parametrize("changing", [True, False])
-def test_reward_graph_sets_the_zero_hop_parents(sample, changing):
-    scores, reward, graph = sample
-    shape = graph.shape if changing else (3, 3)
-    at_once = (np.random.default_rng(1).random(shape) < 0.3) | np.eye(3, dtype=bool)
-    every = np.broadcast_to(at_once, graph.shape)
-    expected = by_loop(scores, reward, lambda m, t, k: (reached(graph, m, t, k) @ every[m, k]) > 0)
-    ours = graph_gpomdp(scores, reward, graph, GAMMA, reward_graph=at_once)
-    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_everything_connected_is_the_standard_estimator(sample):
-    scores, reward, graph = sample
-    complete = np.ones_like(graph)
-    ours = graph_gpomdp(scores, reward, complete, GAMMA, reward_graph=np.ones((3, 3), bool))
-    np.testing.assert_allclose(ours, gpomdp(scores, reward, GAMMA), rtol=1e-5, atol=1e-5)
-
-
 def test_one_discount_gives_the_exact_gradient():
     """All trajectories of a two-step coin: their probability-weighted estimates sum to the
     derivative of J."""
@@ -126,8 +108,6 @@ def test_bad_input_is_refused(sample):
         gpomdp(scores, reward, 1.1)
     with pytest.raises(ValueError, match="graph must have the shape"):
         graph_gpomdp(scores, reward, graph[:, :3], GAMMA)
-    with pytest.raises(ValueError, match="reward_graph must be Boolean of shape"):
-        graph_gpomdp(scores, reward, graph, GAMMA, reward_graph=np.ones((3, 3)))
 
 
 def test_examples_in_the_documentation():

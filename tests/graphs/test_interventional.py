@@ -296,25 +296,6 @@ def test_without_a_local_state_observations_decide_and_with_one_they_are_not_com
     ) == {(0, 1)}
 
 
-def test_sampled_alternatives_find_a_part_and_all_of_them_find_everything(pair):
-    env, batch = pair
-
-    def find(**options):
-        return np.asarray(
-            jax.jit(
-                lambda batch, key: (
-                    intervene_batch(env, batch, sample_key=key, **options).action_graph
-                )
-            )(batch, KEY)
-        )
-
-    every, one = find(), find(alternatives=1)
-    np.testing.assert_array_equal(find(alternatives=5), every)
-    assert not (one & ~every).any()
-    assert one.sum() < every.sum()
-    assert one[..., ~np.eye(2, dtype=bool)].any()
-
-
 @pytest.mark.parametrize("horizon", [1, 3])
 def test_chunks_change_nothing(pair, horizon):
     env, batch = pair
@@ -382,10 +363,6 @@ def test_bad_input_is_refused():
         intervene(env, state, KEY, action, jnp.ones((3, 2), bool))
     with pytest.raises(ValueError, match="one entry for each of 2 steps"):
         intervene_rollout(env, state, KEY[None], jnp.stack([action, action]))
-    with pytest.raises(ValueError, match="from 1 to 2 and come with a sample_key"):
-        intervene(env, state, KEY, action, alternatives=1)
-    with pytest.raises(ValueError, match="from 1 to 2"):
-        intervene(env, state, KEY, action, alternatives=3, sample_key=KEY)
     with pytest.raises(ValueError, match="call init"):
         InterventionalSource().infer(None, play_randomly(env, 1, 2), KEY)
     with pytest.raises(UsageError, match="from 1 to 1,000 steps"):

@@ -115,9 +115,7 @@ def test_batches_hold_different_episodes_and_every_one_as_often(added):
     np.testing.assert_allclose(share, 3 / len(last), atol=0.05)
 
 
-def test_batches_that_are_no_whole_episodes_or_too_many_are_refused():
+def test_more_episodes_than_fit_are_refused():
     played = batch(np.random.default_rng(0), 3)
-    with pytest.raises(ValueError, match="whole episodes"):
-        kept(empty(SPEC, 5, N, True, "float32"), played._replace(last_observation=None))
     with pytest.raises(ValueError, match="ring of 2"):
         kept(empty(SPEC, 2, N, True, "float32"), played)

@@ -232,10 +232,3 @@ def ends_of_penalty_50(decided: float, n_fits: int = 8) -> np.ndarray:
 def test_qplex_keeps_one_of_two_equal_optima_but_seldom_decides_for_one():
     assert (ends_of_penalty_50(decided=3.0) == 10).all()
     assert (ends_of_penalty_50(decided=0.0) == 10).sum() < 4
-
-
-def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="agree in shape"):
-        Mixer(SPEC, "vdn")(
-            {}, jnp.zeros((2, N)), jnp.zeros(N), jnp.zeros((2, N), int), jnp.zeros((2, D))
-        )

@@ -187,10 +187,10 @@ def test_groups_that_are_no_vectors_of_runs_are_refused(groups):
 def test_scenarios_must_have_the_same_points_and_the_same_order():
     with pytest.raises(ValueError, match="same points"):
         aggregate_band([np.ones((3, 2)), np.ones((3, 4))])
-    with pytest.raises(ValueError, match="same ones in the same order"):
+    with pytest.raises(ValueError, match="longer"):
         probability_of_improvement([np.ones(3)], [np.ones(3), np.ones(3)])
 
 
 def test_weights_must_match_groups():
-    with pytest.raises(ValueError, match="one weight per group"):
+    with pytest.raises(ValueError, match="shape"):
         contrast_interval([np.ones(3)], [1, -1])

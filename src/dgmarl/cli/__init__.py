@@ -106,8 +106,7 @@ def split_name(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def _parse(name: str, command: Any, arguments: list[str], config: str | None) -> Any:
-    """The command with its options. A command whose flags depend on the arguments parses them
-    itself, with `from_arguments`."""
+    """The parsed command; one whose flags depend on the arguments has its own `from_arguments`."""
     import tyro
 
     from dgmarl.cli.common import NUMBERS

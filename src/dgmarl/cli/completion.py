@@ -38,7 +38,6 @@ class Completion:
     """The shell that shall read it."""
 
     def run(self) -> int:
-        """Print it."""
         flags = {name: flags_of(name) for name in commands() if " " not in name}
         print(_fish(flags) if self.shell == "fish" else _bash(flags, self.shell), end="")
         return 0

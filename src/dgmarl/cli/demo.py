@@ -19,7 +19,6 @@ class Demo:
     """Train for this many times the usual steps."""
 
     def run(self) -> int:
-        """Train with a progress bar per run, write the page, say where it is."""
         from rich.console import Console
         from rich.progress import Progress, TextColumn
 

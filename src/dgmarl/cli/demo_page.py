@@ -54,10 +54,8 @@ class Task:
 
 FORAGING = Task(
     "Foraging, winner takes all",
-    (
-        "A food takes both foragers to lift, and only one of them is paid. Watch what local reward "
-        "makes of that."
-    ),
+    "A food takes both foragers to lift, and only one of them is paid. Watch what local reward "
+    "makes of that.",
     "lbf/7x7-2p-2f-coop",
     {"horizon": 25},
     120_000,
@@ -65,10 +63,8 @@ FORAGING = Task(
 )
 SPREAD = Task(
     "Star-Spread, five agents",
-    (
-        "Leaves are paid for standing on any landmark, the hub for all being covered; every reward "
-        "carries noise of its own."
-    ),
+    "Leaves are paid for standing on any landmark, the hub for all being covered; every reward "
+    "carries noise of its own.",
     "star-spread/5",
     {},
     120_000,
@@ -83,8 +79,7 @@ def run_demo(
     scale: float = 1.0,
     watch: Callable[[str, int], CallbackLike] = lambda label, steps: Callback(),
 ) -> Path:
-    """Train everything, two at a time, and write the page. `watch(label, steps)` gives a display
-    for each run."""
+    """Train everything, two at a time, and write the page. watch: gives a display for each run."""
     jobs = [(task, credit) for task in TASKS for credit in CREDITS]
 
     def one(job: tuple[Task, str]) -> Run:

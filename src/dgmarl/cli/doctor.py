@@ -34,7 +34,6 @@ class Doctor:
     and name usual causes of slowness."""
 
     def run(self) -> int:
-        """Print one line per fact."""
         import jax
 
         from dgmarl.device import count_cores, use_all_cores

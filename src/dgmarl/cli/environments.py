@@ -21,7 +21,6 @@ class Envs:
     """List the environments, their sizes and how to write their ids."""
 
     def run(self) -> int:
-        """Print one table, a row per example id."""
         from rich.console import Console
         from rich.table import Table
 
@@ -105,7 +104,6 @@ class NewEnv:
     """The file to write; one that exists is not changed."""
 
     def run(self) -> int:
-        """Copy the junction and say what to do with it."""
         if self.file.suffix != ".py":
             raise UsageError(f"{self.file} must end in .py: write for example my_env.py.")
         if self.file.exists():

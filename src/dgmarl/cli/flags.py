@@ -67,8 +67,7 @@ def spellings(name: str) -> tuple[str, str]:
 
 
 def scan(arguments: Iterable[str], switches: Iterable[str]) -> Words:
-    """Split a command line into flags with their values and positional words. `switches` are the
-    flags that take no value."""
+    """Flags with their values, and positional words. switches: flags that take no value."""
     words, takes_none = Words({}, []), {"h", "help", *switches}
     rest = [*arguments]
     while rest:

@@ -51,8 +51,7 @@ class Interrupts:
             os.close(self._pipe[1])  # ends the thread, which closes the other end
 
     def _unraisable(self, error: Any) -> None:
-        """Python drops a KeyboardInterrupt that falls into a finaliser; JAX has one for every
-        garbage collection."""
+        """Python drops a KeyboardInterrupt in a finaliser, such as JAX's at garbage collections."""
         if error.exc_type is KeyboardInterrupt:
             self.leave()
         self._hook(error)
@@ -72,8 +71,7 @@ class Interrupts:
         os.close(wake_up)
 
     def by_signal(self) -> bool:
-        """Whether a KeyboardInterrupt came from a signal; the thread may see that a little
-        later."""
+        """Whether a KeyboardInterrupt came from a signal, which the thread may see later."""
         return self._pipe is not None and self._said.wait(0.5)
 
     def leave(self) -> NoReturn:

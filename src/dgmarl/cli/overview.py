@@ -96,8 +96,7 @@ def overview(commands: Mapping[str, str]) -> str:
 
 
 def summary(place: str) -> str:
-    """First sentence of a command's docstring, read from its source: the overview imports no
-    command."""
+    """First sentence of a command's docstring, from its source: no command is imported."""
     module, _, attribute = place.partition(":")
     path = module_file(module)
     if path is None or path.suffix != ".py":

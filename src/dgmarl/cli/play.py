@@ -1,5 +1,4 @@
-"""The commands that play the policies of a run: `evaluate`, `watch`, `graph` and
-`export`."""
+"""The commands that play the policies of a run: `evaluate`, `watch`, `graph`, `export`."""
 
 from dataclasses import dataclass
 from json import dumps as json_text
@@ -52,7 +51,6 @@ class Evaluate(Trusting):
     """Print JSON."""
 
     def run(self) -> int:
-        """Print one line per seed and the mean with its interval."""
         from dgmarl import api
         from dgmarl.report.statistics import mean_interval
         from dgmarl.report.table import plain_interval
@@ -104,7 +102,6 @@ class Watch(Trusting):
     """An option of the environment; may be given several times."""
 
     def run(self) -> int:
-        """Record, draw, write, and say where the page is."""
         if self.set and Path(self.what).is_dir():
             raise UsageError(
                 f"--set is given, but the run {self.what} has its own environment: leave it out, "
@@ -168,7 +165,6 @@ class Graph(Trusting):
     """The page to write."""
 
     def run(self) -> int:
-        """Record, compare, write, and say where the page is."""
         import jax
 
         from dgmarl import api
@@ -204,7 +200,6 @@ class Export(Trusting):
     """The best actions; --no-greedy samples (.stablehlo)."""
 
     def run(self) -> int:
-        """Write, and name the files."""
         from dgmarl import api
         from dgmarl.runs.export import check_export
 

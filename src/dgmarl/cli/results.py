@@ -29,7 +29,6 @@ class Table:
     """Also write the curves to this file, in the format of marl-eval."""
 
     def run(self) -> int:
-        """Print two tables per benchmark, or one where scores cannot be pooled."""
         from rich.console import Console
 
         from dgmarl.report.marl_eval import write_marl_eval
@@ -65,7 +64,6 @@ class Report:
     """Its heading."""
 
     def run(self) -> int:
-        """Read, draw, write, and say where the page is."""
         if not self.paths:
             raise UsageError(
                 "report needs a run, for example `dgmarl report runs/mine --out page.html`."

@@ -34,11 +34,9 @@ class Sweep(Execution):
         return self.out or Path("runs") / self.grid.stem
 
     def after_stop(self) -> str:
-        """For whoever pressed Ctrl-C."""
         return f"what is finished or begun is kept: to go on, {AGAIN}"
 
     def run(self) -> int:
-        """Train with one progress bar and say where the results are."""
         from dgmarl.sweeps import plan as sweeps
 
         values = read_yaml(self.grid)
@@ -66,7 +64,6 @@ class SweepStatus:
     """The folder of the sweep."""
 
     def run(self) -> int:
-        """Print a table and a line of counts."""
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text

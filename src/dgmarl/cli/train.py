@@ -175,7 +175,6 @@ class Train:
         return self.options.out or Path("runs") / name
 
     def after_stop(self) -> str:
-        """For whoever pressed Ctrl-C."""
         if (self.out / "config.yaml").is_file():
             return f"go on with: dgmarl train --resume {self.out}"
         return f"nothing was written: {AGAIN}"
@@ -254,8 +253,7 @@ def _merge(
 
 
 def _flags(default: TrainConfig) -> type:
-    """The class that tyro parses: ENV, then `TrainOptions`, then the fields of the
-    configuration."""
+    """What tyro parses: ENV, then `TrainOptions`, then the fields of the configuration."""
     config = flag_class(default, leave_out=("env", "env_options", "format"))
     options = flag_class(TrainOptions())
     about = tyro.conf.arg(
@@ -270,8 +268,7 @@ def _flags(default: TrainConfig) -> type:
 
 
 def _environment_options(arguments: list[str]) -> list[str]:
-    """`--env-options.noise 0` as `--set env_options.noise=0`: only the environment knows which
-    options it has."""
+    """`--env-options.noise 0` as `--set env_options.noise=0`: only the environment knows them."""
     changed, rest = [], iter(arguments)
     for word in rest:
         prefix, dot, option = word.replace("env_options", "env-options", 1).partition(".")

@@ -89,119 +89,101 @@ def find_method(name: str) -> Method:
 
 
 def method_of_label(label: str) -> tuple[Method | None, str]:
-    """The method that a result's name begins with, and the rest: `mappo-dg-random0.3` is MAPPO-DG
-    with the graph `random0.3`."""
+    """The method that a result's name begins with, and the rest, such as the graph's tag."""
     names = [name for name in METHODS if f"{label}-".startswith(f"{name}-")]
     name = max(names, key=len, default="")
     return METHODS.get(name), label[len(name) :].removeprefix("-") if name else label
 
 
-class _Rival(NamedTuple):
+class _Rule(NamedTuple):
     """A credit rule that both IPPO and MAPPO take."""
 
+    name: str
+    """Second part of the method's name."""
     label: str
+    """What follows the learner's name in legends."""
     rule: str
+    """Module below `dgmarl.credit`, and class."""
     colour: str
     about: str
     credit_config: type = CreditConfig
     uses_graph: bool = False
 
 
-_RIVALS = (
-    _Rival(
-        "k-hop",
-        "dgmarl.credit.khop:KHopRule",
+_RULES = (
+    _Rule("local", " local", "local:LocalRule", LOCAL, "each agent credited with its own reward"),
+    _Rule(
+        "global", " global", "team:TeamRule", TEAM, "everybody credited with the sum of all rewards"
+    ),
+    _Rule(
+        "dg",
+        "-DG",
+        "graph:GraphRule",
+        GRAPH,
+        "credit along the dependence graph",
+        GraphCreditConfig,
+        uses_graph=True,
+    ),
+    _Rule(
+        "khop",
+        " k-hop",
+        "khop:KHopRule",
         "#CC79A7",
         "credited with all agents within k hops in the step's graph",
         KHopCreditConfig,
         uses_graph=True,
     ),
-    _Rival(
+    _Rule(
         "difference",
-        "dgmarl.credit.difference:DifferenceRule",
+        " difference",
+        "difference:DifferenceRule",
         "#56B4E9",
         "credited with what an action changes in the team reward",
         DifferenceCreditConfig,
     ),
-    _Rival(
-        "PRD",
-        "dgmarl.credit.prd:PRDRule",
+    _Rule(
+        "prd",
+        " PRD",
+        "prd:PRDRule",
         "#AD1F4C",
         "credited with the rewards of agents whose action-value attends to it",
         PRDCreditConfig,
     ),
-    _Rival(
-        "COMA",
-        "dgmarl.credit.coma:COMARule",
+    _Rule(
+        "coma",
+        " COMA",
+        "coma:COMARule",
         "#204ECF",
         "counterfactual credit for the team's reward",
         COMACreditConfig,
     ),
-    _Rival(
-        "GPAE",
-        "dgmarl.credit.gpae:GPAERule",
+    _Rule(
+        "gpae",
+        " GPAE",
+        "gpae:GPAERule",
         "#E2A198",
         "counterfactual credit for the team's reward over several steps",
         CriticCreditConfig,
     ),
 )
-_AGENT, _CENTRAL = ("agent", "own-state"), ("central", "central-heads")
-for _prefix, _label, _critics, _dash, _graph_preset in (
-    ("ippo", "IPPO", _AGENT, SOLID, graph_preset),
-    ("mappo", "MAPPO", _CENTRAL, DASHED, central_graph_preset),
+for _learner, _critics, _dash, _graph_preset in (
+    ("IPPO", ("agent", "own-state"), SOLID, graph_preset),
+    ("MAPPO", ("central", "central-heads"), DASHED, central_graph_preset),
 ):
-    _common: dict[str, Any] = {"dash": _dash, "allowed": {"critic": _critics}}
-    register_method(
-        Method(
-            f"{_prefix}-local",
-            f"{_label}, each agent credited with its own reward",
-            PPO_LEARNER,
-            "dgmarl.credit.local:LocalRule",
-            f"{_label} local",
-            LOCAL,
-            preset=ppo_preset,
-            **_common,
-        )
-    )
-    register_method(
-        Method(
-            f"{_prefix}-global",
-            f"{_label}, everybody credited with the sum of all rewards",
-            PPO_LEARNER,
-            "dgmarl.credit.team:TeamRule",
-            f"{_label} global",
-            TEAM,
-            preset=ppo_preset,
-            **_common,
-        )
-    )
-    register_method(
-        Method(
-            f"{_prefix}-dg",
-            f"{_label}, credit along the dependence graph",
-            PPO_LEARNER,
-            "dgmarl.credit.graph:GraphRule",
-            f"{_label}-DG",
-            GRAPH,
-            credit_config=GraphCreditConfig,
-            preset=_graph_preset,
-            uses_graph=True,
-            **_common,
-        )
-    )
-    for _rival in _RIVALS:
+    for _rule in _RULES:
         register_method(
             Method(
-                f"{_prefix}-{_rival.label.lower().replace('-', '')}",
-                f"{_label}, {_rival.about}",
+                f"{_learner.lower()}-{_rule.name}",
+                f"{_learner}, {_rule.about}",
                 PPO_LEARNER,
-                _rival.rule,
-                f"{_label} {_rival.label}",
-                _rival.colour,
-                credit_config=_rival.credit_config,
-                preset=ppo_preset,
-                uses_graph=_rival.uses_graph,
-                **_common,
+                f"dgmarl.credit.{_rule.rule}",
+                f"{_learner}{_rule.label}",
+                _rule.colour,
+                _dash,
+                credit_config=_rule.credit_config,
+                allowed={"critic": _critics},
+                preset=_graph_preset if _rule.name == "dg" else ppo_preset,
+                uses_graph=_rule.uses_graph,
             )
         )
 for _name, _mixer, _colour, _about in (

@@ -43,7 +43,6 @@ class EvaluationConfig:
     mean return of as many episodes with sampled actions."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
         check_fields(self, "evaluation")
 
 
@@ -87,7 +86,6 @@ class PPOConfig:
     """Leave dead agents out of the losses; False: as in the paper's runs."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
         check_fields(self, "learner")
         check_networks(self)
 
@@ -148,7 +146,6 @@ class QConfig:
     """Attention heads of QPLEX."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
         check_fields(self, "learner")
         check_networks(self)
         if self.buffer_size < self.batch_size:
@@ -167,7 +164,6 @@ class CreditConfig:
     standardise: the paper's, which subtracts a mean and uses other statistics for each rule."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
         check_fields(self, "credit")
 
 
@@ -190,7 +186,6 @@ class GraphCreditConfig(CreditConfig):
     environment knows."""
 
     def __post_init__(self) -> None:
-        """Validate ranges, and what does not go together."""
         super().__post_init__()
         if self.reward_graph in ("measured", "oracle") and self.advantage_form == "return":
             raise UsageError(
@@ -277,5 +272,4 @@ class GraphModelConfig:
     does not)."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
         check_fields(self, "graph_model")

@@ -115,8 +115,7 @@ def graph_preset(env: str, preset: Preset) -> Overrides:
 
 
 def central_graph_preset(env: str, preset: Preset) -> Overrides:
-    """MAPPO-DG: the paper's code has one critic head per agent where the global state is not the
-    list of observations."""
+    """MAPPO-DG: the paper has one critic head per agent where the state is not all observations."""
     heads = {"learner.critic": "central-heads"} if _family(env) in _HEADS else {}
     return {**graph_preset(env, preset), **heads}
 

@@ -1,5 +1,4 @@
-"""The ranges of all numbers that a user gives: one table for configurations, commands and Python
-calls. No JAX."""
+"""The ranges of all numbers in configurations, commands and Python calls. No JAX."""
 
 import dataclasses
 import math

@@ -44,12 +44,8 @@ def resolve(
     # Given fields of a section win over the preset, field by field.
     sections = {name: plain(values.pop(name)) for name in SECTIONS if name in values}
     given = {**dotted(sections), **(overrides or {})}
-    networks = (f"learner.{name}" for name in NETWORKS)
-    names = {
-        "env": env,
-        "graph": graph,
-        **{name: given[name] for name in networks if name in given},
-    }
+    networks = {f"learner.{name}" for name in NETWORKS} & given.keys()
+    names = {"env": env, "graph": graph, **{name: given[name] for name in networks}}
     numbers = {**entry.implied(), **entry.preset(like or env, preset)}
     numbers = {name: value for name, value in numbers.items() if name not in values}
     flat = {**values, **numbers, **given, **{k: absolute_name(str(v)) for k, v in names.items()}}

@@ -7,26 +7,13 @@ from typing import Any
 from dgmarl.config.methods import METHODS, Method, find_method
 from dgmarl.config.parts import (
     NETWORKS,
-    CreditConfig,
     EvaluationConfig,
     GraphCreditConfig,
     GraphModelConfig,
     PPOConfig,
-    QConfig,
 )
 from dgmarl.config.ranges import check_fields
 from dgmarl.errors import UsageError, suggest
-
-__all__ = [
-    "FORMAT_VERSION",
-    "CreditConfig",
-    "EvaluationConfig",
-    "GraphCreditConfig",
-    "GraphModelConfig",
-    "PPOConfig",
-    "QConfig",
-    "TrainConfig",
-]
 
 FORMAT_VERSION = 2
 """Of run folders; a folder with a higher one was written by a newer dgmarl."""
@@ -89,7 +76,6 @@ class TrainConfig:
         return {"env": self.env, "graph": self.graph, **networks}
 
     def __post_init__(self) -> None:
-        """Validate ranges and what must fit together."""
         if self.format != FORMAT_VERSION:
             raise UsageError(
                 f"format is {self.format}, but this dgmarl writes format {FORMAT_VERSION}: "

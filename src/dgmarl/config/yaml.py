@@ -64,8 +64,7 @@ def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Conf
 
 
 def plain(config: Any) -> Any:
-    """The configuration as nested plain values (dicts, lists, numbers, text), ready for YAML or
-    JSON."""
+    """The configuration as nested plain values, ready for YAML or JSON."""
     if dataclasses.is_dataclass(config):
         return {
             field.name: plain(getattr(config, field.name)) for field in dataclasses.fields(config)
@@ -78,8 +77,7 @@ def plain(config: Any) -> Any:
 
 
 def override(config: Config, values: Mapping[str, Any]) -> Config:
-    """A copy with some fields changed; a dotted name such as `learner.gamma` reaches into nested
-    configurations."""
+    """A copy with some fields changed, nested ones by dotted names such as `learner.gamma`."""
     return build(type(config), nested(values, plain(config)))
 
 
@@ -103,8 +101,7 @@ def nested(values: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> 
 def dotted(
     values: Mapping[str, Any], leave_out: Iterable[str] = (), where: str = ""
 ) -> dict[str, Any]:
-    """Nested values as `override` takes them: `{"learner": {"gamma": 1}}` becomes
-    `{"learner.gamma": 1}`."""
+    """Nested values by dotted names: {"learner": {"gamma": 1}} is {"learner.gamma": 1}."""
     flat = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -115,8 +112,7 @@ def dotted(
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
-    """`["noise=0", "layout=grid"]` from a command line as a mapping; values are read as YAML
-    scalars."""
+    """`["noise=0", "layout=grid"]` as a mapping; values are read as YAML scalars."""
     parsed = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -161,8 +157,7 @@ def to_yaml(config: Any) -> str:
 
 
 def convert(value: Any, hint: Any, name: str) -> Any:
-    """`value` as the type `hint`, or a UsageError that names the field, the value and what is
-    allowed."""
+    """`value` as the type `hint`, or a UsageError that names field, value and what is allowed."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -214,8 +209,7 @@ def _tuple_of(value: Any, hints: tuple[Any, ...], name: str) -> tuple[Any, ...]:
 
 
 def _number(value: Any, kind: type, name: str) -> Any:
-    """Integers may be written 1e6, which YAML reads as text; 2.5 is not an integer, and true is not
-    a number."""
+    """Integers may be written 1e6; 2.5 is not an integer, and true is not a number."""
     wanted = "a whole number" if kind is int else "a number"
     try:
         number = float(value) if isinstance(value, str) else value

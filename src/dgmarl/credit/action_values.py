@@ -58,7 +58,6 @@ class ActionValueRule(ABC):
         """The critic's prediction of the return."""
 
     def init(self, key: PRNGKeyArray, env: Environment) -> CriticState:
-        """Reward statistics and a fresh critic."""
         fitted = self.regression.init(self.init_params(key))
         return CriticState(self.plain_rule.init(key, env), fitted)
 

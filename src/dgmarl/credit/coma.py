@@ -45,7 +45,6 @@ class COMARule(ActionValueRule):
         self.central = config.learner.critic.startswith("central")
 
     def init_params(self, key: PRNGKeyArray) -> Any:
-        """Initial parameters of the critic."""
         spec = self.spec
         x = (1, spec.state_size) if self.central else (spec.n_agents, spec.obs_size)
         return self.critic.init(key, jnp.zeros(x), jnp.zeros((spec.n_agents, spec.n_actions)))

@@ -32,7 +32,6 @@ class _Differences(LocalRule):
     """Local credit for rewards that the difference rule has computed."""
 
     def paid(self, batch: Batch) -> Float[Array, "T B N"]:
-        """The difference rewards."""
         return batch.extras["differences"]
 
 
@@ -65,7 +64,6 @@ class DifferenceRule:
         self.gradient_steps = learner.epochs
 
     def init(self, key: PRNGKeyArray, env: Environment) -> DifferenceState:
-        """Empty statistics and a fresh model."""
         statistics = self.local.init(key, env)
         if not self.learned:
             return DifferenceState(statistics)

@@ -81,14 +81,12 @@ def discounted_sums(
         carried = jnp.where(now[0] == 0, 0, now[0] * later[1])
         return now[0] * later[0], now[1] + carried
 
-    return lax.associative_scan(
-        combine, (jnp.broadcast_to(factor, signal.shape), signal), reverse=True
-    )[1]
+    factors = jnp.broadcast_to(factor, signal.shape)
+    return lax.associative_scan(combine, (factors, signal), reverse=True)[1]
 
 
 def require_floats(**arrays: Any) -> list[Array]:
-    """The arrays as JAX arrays; a ValueError unless all are floats of one dtype and one shape [T,
-    ..., N]."""
+    """As JAX arrays; a ValueError unless all are floats of one dtype and shape [T, ..., N]."""
     converted = {name: jnp.asarray(array) for name, array in arrays.items()}
     first_name, first = next(iter(converted.items()))
     if first.ndim < 2:
@@ -110,8 +108,7 @@ def require_floats(**arrays: Any) -> list[Array]:
 
 
 def require_masks(per_agent: Float[Array, "T *B N"], **masks: Any) -> list[Bool[Array, "T *B"]]:
-    """The masks as JAX arrays; a ValueError unless they are Boolean, one entry per step, shared by
-    the agents."""
+    """As JAX arrays; a ValueError unless they are Boolean with one entry per step."""
     converted = {name: jnp.asarray(mask) for name, mask in masks.items()}
     for name, mask in converted.items():
         if mask.dtype != jnp.bool_:

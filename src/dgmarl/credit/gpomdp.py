@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from dgmarl.credit.gae import discounted_sums, require_floats, require_fractions
-from dgmarl.credit.graph_gae import meeting_tails, path_sums
-from dgmarl.graphs.reach import Arrays, boolean_product, require_graph
+from dgmarl.credit.graph_gae import meeting_tails
+from dgmarl.graphs.reach import Arrays, require_graph
 
 
 def gpomdp(
@@ -53,7 +53,6 @@ def graph_gpomdp(
     graph: Bool[Arrays, "m T N N"],
     gamma: float | Float[Arrays, ""],
     *,
-    reward_graph: Bool[Arrays, "... N N"] | None = None,
     per_trajectory: bool = False,
 ) -> PyTree[Float[Array, "N ..."]]:
     """`gpomdp` with only the rewards that j can influence (equation grad_graph, summed over the
@@ -63,11 +62,7 @@ def graph_gpomdp(
               sum_t score_j[t] * sum_i sum_{k >= t + T_ji} gamma^k * r^i_k
 
     graph: A[., t, j, i], Boolean, row = source, column = target. T_ji is the reward lag: 0 for
-      j = i, else one more than the meeting time (`reward_lags`).
-    reward_graph: the 0-hop parents of Proposition global_generalized, B[k, i] = k's action
-      influences i's reward of the same step; [N, N] (fast) or one per step, the shape of `graph`
-      (O(T^2 N^3)). r^i_k is then included if some agent that j has reached before k has B[., i].
-      Default: only i itself."""
+      j = i, else one more than the meeting time (`reward_lags`)."""
     (reward,) = require_floats(reward=reward)
     _check(scores, reward, gamma)
     graph = require_graph(graph)
@@ -75,55 +70,33 @@ def graph_gpomdp(
         raise ValueError(
             f"graph must have the shape {(*reward.shape, reward.shape[-1])}, got {graph.shape}"
         )
-    if reward_graph is not None:
-        reward_graph = jnp.asarray(reward_graph)
-        if reward_graph.dtype != jnp.bool_ or reward_graph.shape not in (
-            graph.shape,
-            graph.shape[-2:],
-        ):
-            allowed = f"{graph.shape[-2:]} or {graph.shape}"
-            raise ValueError(
-                f"reward_graph must be Boolean of shape {allowed}, got {reward_graph.dtype} "
-                f"{reward_graph.shape}"
-            )
-    return _mean_gradient(
-        scores, _graph_returns(reward, graph, reward_graph, gamma), per_trajectory
-    )
+    return _mean_gradient(scores, _graph_returns(reward, graph, gamma), per_trajectory)
 
 
 @jax.jit
 def _returns(reward, gamma):
-    """Entry [m, t]: the team reward from t on, discounted from the start; one column for all
-    agents."""
+    """Entry [m, t, 0]: the team reward from t on, discounted from the start."""
     team = jnp.swapaxes(reward.sum(-1, keepdims=True), 0, 1)
     continues = jnp.ones(team.shape[:-1], bool)
     return jnp.swapaxes(_from_start(discounted_sums(team, continues, gamma), gamma), 0, 1)
 
 
 @jax.jit
-def _graph_returns(reward, graph, reward_graph, gamma):
+def _graph_returns(reward, graph, gamma):
     """Entry [m, t, j]: the rewards from t on that j can influence, discounted from the start."""
     reward, graph = jnp.swapaxes(reward, 0, 1), jnp.swapaxes(graph, 0, 1)
     gamma = jnp.asarray(gamma, reward.dtype)
     loops = jnp.eye(graph.shape[-1], dtype=bool)
     continues = jnp.ones(reward.shape[:-1], bool)
-    if reward_graph is None or reward_graph.ndim == 2:
-        reward_parents = loops if reward_graph is None else reward_graph
-        to_go = discounted_sums(reward, continues, gamma)
-        credit = meeting_tails(
-            to_go, gamma, graph, ~continues, lambda _: reward_parents, lambda _, tail: tail.sum(-1)
-        )
-    else:
-        reward_parents = jnp.swapaxes(reward_graph, 0, 1) | loops
-        credit = path_sums(
-            reward, reward_parents, graph | loops, continues, gamma, boolean_product
-        ).sum(-1)
+    to_go = discounted_sums(reward, continues, gamma)
+    credit = meeting_tails(
+        to_go, gamma, graph, ~continues, lambda _: loops, lambda _, tail: tail.sum(-1)
+    )
     return jnp.swapaxes(_from_start(credit, gamma), 0, 1)
 
 
 def _from_start(credit, gamma):
-    """Convert credit discounted from its own step (time first) to discounting from the start of the
-    trajectory."""
+    """From credit discounted from its own step, time first, to discounting from the start."""
     steps = jnp.arange(credit.shape[0], dtype=credit.dtype).reshape(-1, *(1,) * (credit.ndim - 1))
     return jnp.asarray(gamma, credit.dtype) ** steps * credit
 

@@ -27,6 +27,8 @@ class GraphRule(LocalRule):
     With `credit.others` = mean the TD errors of others are averaged over those reached so far; with
     two agents that is their sum."""
 
+    per_agent = False
+
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         super().__init__(config, env, varying)
         self.form = config.credit.advantage_form
@@ -38,14 +40,9 @@ class GraphRule(LocalRule):
         _check_reward_graph(self.reward_graph, env)
         self.mean_of_others = varying.mean_of_others if self.form == "td" else False
 
-    def statistics_shape(self) -> tuple[int, ...]:
-        """One statistic over all agents' rewards."""
-        return ()
-
     def assign(
         self, credit_state: Any, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
-        """Local credit, and what the rewards of others add to it."""
         assert values is not None
         assert graph is not None
         local = super().assign(credit_state, batch, values, graph)

@@ -215,9 +215,8 @@ def credited_rewards(
     zero = jnp.zeros(graph.shape[:-1])
 
     def advantage(reward):
-        return graph_gae(reward, zero, zero, graph, ~ends, ~ends, gamma, lambda_, **options)[
-            t, agent
-        ]
+        steps = (reward, zero, zero, graph, ~ends, ~ends)
+        return graph_gae(*steps, gamma, lambda_, **options)[t, agent]
 
     return jax.grad(advantage)(zero)
 
@@ -335,11 +334,8 @@ def _graph_gae(
     def by_steps(reward_graph):
         edges = graph | jnp.eye(graph.shape[-1], dtype=bool)
         weigh = partial(_mean_of_strengths, unreached) if mean else None
-        decay = gamma * lambda_
-        now = edges | reward_graph
-        return finish_all(
-            path_sums(delta, now, edges, steps.continues, decay, boolean_product, weigh)
-        )
+        masks = (edges | reward_graph, edges, steps.continues)
+        return finish_all(path_sums(delta, *masks, gamma * lambda_, boolean_product, weigh))
 
     if reward_graph is None or jnp.ndim(reward_graph) < graph.ndim:
         return by_lags(reward_graph)
@@ -350,13 +346,12 @@ def _graph_gae(
 @partial(jax.jit, static_argnames="others")
 def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, unreached_weight, *, others):
     delta, own, gamma, lambda_ = _plain_credit(steps, gamma, lambda_)
-    edges = jnp.maximum(weights, jnp.eye(weights.shape[-1], dtype=weights.dtype)).astype(
-        delta.dtype
-    )
+    loops = jnp.eye(weights.shape[-1], dtype=weights.dtype)
+    edges = jnp.maximum(weights, loops).astype(delta.dtype)
     unreached, mean = _rounded(unreached_weight, own.dtype), others == "mean"
     weigh = partial(_mean_of_strengths, unreached) if mean else None
-    decay = gamma * lambda_
-    credit = path_sums(delta, edges, edges, steps.continues, decay, max_product, weigh)
+    masks = (edges, edges, steps.continues)
+    credit = path_sums(delta, *masks, gamma * lambda_, max_product, weigh)
     return _pair_summands(credit, own, own, 0 if mean else unreached, None, cross_weight)
 
 
@@ -377,10 +372,7 @@ def _rounded(unreached_weight, dtype):
 
 def _plain_credit(steps, gamma, lambda_):
     """TD errors and GAE of each agent, and the two constants in the dtype of the rewards."""
-    gamma, lambda_ = (
-        jnp.asarray(gamma, steps.reward.dtype),
-        jnp.asarray(lambda_, steps.reward.dtype),
-    )
+    gamma, lambda_ = (jnp.asarray(number, steps.reward.dtype) for number in (gamma, lambda_))
     delta = td_errors(steps.reward, steps.value, steps.next_value, steps.bootstrap, gamma)
     return delta, discounted_sums(delta, steps.continues, gamma * lambda_), gamma, lambda_
 

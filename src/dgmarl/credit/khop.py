@@ -25,19 +25,15 @@ class KHopRule(LocalRule):
     edges."""
 
     needs: frozenset[str] = frozenset({"graph"})
+    per_agent = False  # rewards of several agents are added up
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         super().__init__(config, env, varying)
         self.hops = config.credit.hops
 
-    def statistics_shape(self) -> tuple[int, ...]:
-        """One statistic over all agents' rewards, which are added up."""
-        return ()
-
     def assign(
         self, credit_state: Any, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
-        """Local credit, and that of the agents within k hops."""
         assert graph is not None
         local = super().assign(credit_state, batch, values, graph)
         assert local.own is not None

@@ -21,23 +21,21 @@ class LocalRule:
     """Adv[t, j] = GAE^j[t]; the state is the running statistics of the rewards."""
 
     needs: frozenset[str] = frozenset()
+    per_agent: bool = True
+    """The paper's reward statistics for this rule are one per agent, not one for all."""
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         # A learner that replays episodes scales the rewards it samples.
         replays = find_method(config.method).whole_episodes
         self.scaling: RewardScaling = "none" if replays else config.credit.reward_scaling
         self.gamma, self.lambda_ = config.learner.gamma, config.learner.lambda_
-        self.n_agents = env.spec.n_agents
 
     def init(self, key: PRNGKeyArray, env: Environment) -> RunningStatistics | None:
         """One statistic for all agents; the paper's standardisation has one per agent."""
         if self.scaling == "none":
             return None
-        return initial_statistics(self.statistics_shape() if self.scaling == "standardise" else ())
-
-    def statistics_shape(self) -> tuple[int, ...]:
-        """Shape of the paper's reward statistics for this rule."""
-        return (self.n_agents,)
+        per_agent = self.per_agent and self.scaling == "standardise"
+        return initial_statistics((env.spec.n_agents,) if per_agent else ())
 
     def paid(self, batch: Batch) -> Float[Array, "T B K"]:
         """The rewards that this rule pays, one per agent, or one for the team."""

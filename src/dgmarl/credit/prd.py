@@ -44,11 +44,9 @@ class PRDRule(ActionValueRule):
         self.critic = AttentionValue(env.spec, config.learner.hidden)
 
     def init_params(self, key: PRNGKeyArray) -> Any:
-        """Initial parameters of the attention critic."""
         return self.critic.init(key)
 
     def inputs(self, batch: Batch) -> Any:
-        """Observations and actions of all agents."""
         return self.critic.inputs(batch)
 
     def values(self, params: Any, inputs: Any) -> Float[Array, "T B N"]:
@@ -64,7 +62,6 @@ class PRDRule(ActionValueRule):
     def assign(
         self, credit_state: CriticState, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
-        """GAE of the credited rewards."""
         assert values is not None
         _, reward = self.rewards(credit_state, batch)
         relevance = self.relevance(credit_state.critic.params, batch)

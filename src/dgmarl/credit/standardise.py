@@ -27,8 +27,7 @@ class RunningStatistics(NamedTuple):
 def initial_statistics(
     shape: tuple[int, ...] = (), dtype: jnp.dtype | type = jnp.float32
 ) -> RunningStatistics:
-    """Mean 0 and variance 1 with negligible weight. shape: () for a scalar, (N,) for one per
-    agent."""
+    """Mean 0, variance 1, negligible weight. shape: () for a scalar, (N,) for one per agent."""
     return RunningStatistics(
         jnp.zeros(shape, dtype), jnp.ones(shape, dtype), jnp.asarray(_FIRST_COUNT, dtype)
     )
@@ -51,8 +50,7 @@ def statistics_of(
     valid: Bool[Arrays, "*B"] | None = None,
     shape: tuple[int, ...] = (),
 ) -> RunningStatistics:
-    """Statistics of the valid steps of one batch [..., N]. shape: () for a scalar, (N,) for one per
-    agent."""
+    """Of the valid steps of one batch [..., N]. shape: () for a scalar, (N,) for one per agent."""
     if shape not in ((), batch.shape[-1:]):
         raise ValueError(
             f"statistics of shape {shape} fit neither one scalar nor the {batch.shape[-1]} agents "
@@ -62,18 +60,12 @@ def statistics_of(
         raise ValueError(
             f"valid must be Boolean of shape {batch.shape[:-1]}, got {valid.dtype} {valid.shape}"
         )
-    counted = (
-        jnp.ones(batch.shape, bool)
-        if valid is None
-        else jnp.broadcast_to(valid[..., None], batch.shape)
-    )
+    counted = jnp.broadcast_to(True if valid is None else valid[..., None], batch.shape)
     axes = tuple(range(batch.ndim - len(shape)))
     # With one statistic per agent all columns have the same count.
     count = jnp.max(jnp.sum(counted, axis=axes))
-    mean, variance = (
-        jnp.mean(batch, axis=axes, where=counted),
-        jnp.var(batch, axis=axes, where=counted),
-    )
+    mean = jnp.mean(batch, axis=axes, where=counted)
+    variance = jnp.var(batch, axis=axes, where=counted)
     return RunningStatistics(mean, variance, count.astype(mean.dtype))
 
 

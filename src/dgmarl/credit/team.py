@@ -10,10 +10,7 @@ from dgmarl.rollout import Batch
 class TeamRule(LocalRule):
     """Adv[t, j] = GAE of sum_i r^i with agent j's value."""
 
-    def statistics_shape(self) -> tuple[int, ...]:
-        """One statistic of the sum."""
-        return ()
+    per_agent = False
 
     def paid(self, batch: Batch) -> Float[Array, "T B 1"]:
-        """The team's reward."""
         return team_sum(batch.reward)

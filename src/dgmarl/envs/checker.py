@@ -189,8 +189,7 @@ def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
 
 
 def _check_seeds(env: Environment, key: jax.Array) -> Iterator[Finding]:
-    """Two episodes with the same key and actions, in which only the place of the simulator may
-    differ."""
+    """Two episodes with the same key and actions; only the simulator's place may differ."""
 
     def first_steps() -> Any:
         state, observation = env.reset(key)

@@ -65,7 +65,6 @@ class MatrixGame(Environment[MatrixState]):
         return jnp.ones((2, 2), bool)
 
     def oracle_reward_graph(self, state: MatrixState) -> Bool[Array, "2 2"]:
-        """Complete too."""
         return self.oracle_graph(state)
 
     def local_state(self, state: MatrixState) -> Float[Array, "2 1"]:
@@ -78,8 +77,7 @@ class MatrixGame(Environment[MatrixState]):
 
 
 def climbing() -> MatrixGame:
-    """The climbing game: unilateral deviations from the optimum (0, 0) are penalised, and (2, 2) is
-    a safe suboptimal choice."""
+    """The climbing game: deviations from the optimum (0, 0) are penalised, (2, 2) is safe."""
     return _one_shot("climbing", np.array([[11, -30, 0], [-30, 7, 6], [0, 0, 5]]))
 
 
@@ -89,8 +87,7 @@ def penalty(k: float) -> MatrixGame:
 
 
 def two_step() -> MatrixGame:
-    """The two-step game: agent 0 chooses between a game that always pays 7 and one that pays 8 for
-    the joint action (1, 1)."""
+    """The two-step game: agent 0 chooses a game that always pays 7, or 8 for (1, 1)."""
     payoff = np.array([[[0, 0], [0, 0]], [[7, 7], [7, 7]], [[0, 1], [1, 8]]])
     follow = np.array([[[1, 1], [2, 2]], np.full((2, 2), OVER), np.full((2, 2), OVER)])
     return MatrixGame("two-step", payoff, follow, horizon=2)

@@ -217,10 +217,8 @@ def load_object(text: str, what: str) -> Any:
 FAMILIES: dict[str, Family] = {
     "lbf": Family(
         _make_lbf,
-        (
-            "[grid-][2s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen] | "
-            "[Custom-]Foraging-...-v3"
-        ),
+        "[grid-][2s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen] | "
+        "[Custom-]Foraging-...-v3",
         "Level-Based Foraging: food that often takes several to lift",
         (
             "lbf/10x10-3p-3f",

@@ -41,29 +41,23 @@ class Wrapper(Environment[Any]):
         return state
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Observation]:
-        """That of `env`."""
         return self.env.reset(key)
 
     def step(
         self, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]
     ) -> tuple[Any, Observation, Outcome]:
-        """That of `env`."""
         return self.env.step(key, state, action)
 
     def oracle_graph(self, state: Any) -> Bool[Array, "N N"]:
-        """That of `env`."""
         return self.env.oracle_graph(self.inner(state))
 
     def oracle_reward_graph(self, state: Any) -> Bool[Array, "N N"]:
-        """That of `env`."""
         return self.env.oracle_reward_graph(self.inner(state))
 
     def local_state(self, state: Any) -> Float[Array, "N L"]:
-        """That of `env`."""
         return self.env.local_state(self.inner(state))
 
     def draw(self, state: Any, graph: Bool[Array, "N N"] | None = None) -> str:
-        """That of `env`."""
         return self.env.draw(self.inner(state), graph)
 
     def offers(self, method: str) -> bool:
@@ -84,13 +78,11 @@ class ShapedRewards(Wrapper):
     def step(
         self, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]
     ) -> tuple[Any, Observation, Outcome]:
-        """That of `env` with other rewards."""
         after, observation, outcome = self.env.step(key, state, action)
         reward = self.shape(state, action, after, outcome.reward)
         return after, observation, outcome._replace(reward=reward)
 
     def offers(self, method: str) -> bool:
-        """All that `env` does but the reward graph."""
         return method != "oracle_reward_graph" and super().offers(method)
 
 
@@ -107,8 +99,7 @@ class NormalisedObservations(Wrapper):
 
     @classmethod
     def measured(cls, env: Environment, seed: int = 0) -> "NormalisedObservations":
-        """With mean and standard deviation of each feature in random episodes; a feature that is
-        constant there keeps its scale."""
+        """With the statistics of random episodes; a feature that is constant keeps its scale."""
         played = play_randomly(env, jax.random.key(seed))
         counted = (played.running[..., None] & played.observation.alive)[..., None]
         view = played.observation.agents_view
@@ -117,14 +108,12 @@ class NormalisedObservations(Wrapper):
         return cls(env, mean, jnp.where(std > 1e-6, std, 1))
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Observation]:
-        """That of `env` with normalised views."""
         state, observation = self.env.reset(key)
         return state, self._normalised(observation)
 
     def step(
         self, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]
     ) -> tuple[Any, Observation, Outcome]:
-        """That of `env` with normalised views."""
         state, observation, outcome = self.env.step(key, state, action)
         return state, self._normalised(observation), outcome
 
@@ -165,18 +154,15 @@ class AgentSubset(Wrapper):
         self.agents, self.others = jnp.array(agents), others
 
     def inner(self, state: SubsetState) -> Any:
-        """The state of all agents."""
         return state.inner
 
     def reset(self, key: PRNGKeyArray) -> tuple[SubsetState, Observation]:
-        """That of `env`, seen by the learning agents."""
         state, observation = self.env.reset(key)
         return SubsetState(state, observation), self._seen(observation)
 
     def step(
         self, key: PRNGKeyArray, state: SubsetState, action: Int[Array, "N"]
     ) -> tuple[SubsetState, Observation, Outcome]:
-        """One step of all agents."""
         others_key, key = jax.random.split(key)
         joint = self.others(others_key, state.observation).at[self.agents].set(action)
         after, observation, outcome = self.env.step(key, state.inner, joint)
@@ -184,15 +170,12 @@ class AgentSubset(Wrapper):
         return SubsetState(after, observation), self._seen(observation), outcome
 
     def oracle_graph(self, state: SubsetState) -> Bool[Array, "N N"]:
-        """The edges between learning agents."""
         return self.env.oracle_graph(state.inner)[self.agents][:, self.agents]
 
     def oracle_reward_graph(self, state: SubsetState) -> Bool[Array, "N N"]:
-        """The edges between learning agents."""
         return self.env.oracle_reward_graph(state.inner)[self.agents][:, self.agents]
 
     def local_state(self, state: SubsetState) -> Float[Array, "N L"]:
-        """Of the learning agents."""
         return self.env.local_state(state.inner)[self.agents]
 
     def draw(self, state: SubsetState, graph: Bool[Array, "N N"] | None = None) -> str:
@@ -203,7 +186,6 @@ class AgentSubset(Wrapper):
         return self.env.draw(state.inner, graph)
 
     def offers(self, method: str) -> bool:
-        """What `env` does."""
         return self.env.offers(method)
 
     def _seen(self, observation: Observation) -> Observation:
@@ -230,18 +212,15 @@ class TimeLimit(Wrapper):
         super().__init__(env, horizon=steps)
 
     def inner(self, state: TimedState) -> Any:
-        """Without the time."""
         return state.inner
 
     def reset(self, key: PRNGKeyArray) -> tuple[TimedState, Observation]:
-        """That of `env`, at time 0."""
         state, observation = self.env.reset(key)
         return TimedState(state, jnp.int32(0)), observation
 
     def step(
         self, key: PRNGKeyArray, state: TimedState, action: Int[Array, "N"]
     ) -> tuple[TimedState, Observation, Outcome]:
-        """That of `env`, and truncated at the limit."""
         inner, observation, outcome = self.env.step(key, state.inner, action)
         late = (state.time + 1 >= self.spec.horizon) & ~outcome.terminated
         outcome = outcome._replace(truncated=outcome.truncated | late)

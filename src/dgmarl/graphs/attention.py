@@ -41,11 +41,9 @@ class AttentionSource:
         )
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Fitted:
-        """A fresh critic."""
         return self.regression.init(self.critic.init(key))
 
     def infer(self, graph_state: Fitted, batch: Batch, key: PRNGKeyArray) -> Bool[Array, "T B N N"]:
-        """The graph of every step."""
         return add_self_loops(self.critic.relevance(graph_state.params, batch) > self.threshold)
 
     def update(

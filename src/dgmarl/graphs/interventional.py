@@ -66,30 +66,13 @@ def intervene(
     key: PRNGKeyArray,
     action: Int[Array, "N"],
     action_mask: Bool[Array, "N A"] | None = None,
-    *,
-    alternatives: int | None = None,
-    sample_key: PRNGKeyArray | None = None,
-    tolerance: float = TOLERANCE,
 ) -> Interventions:
     """One-step interventional graphs, as defined in the module docstring.
 
     key: the key given to `env.step`, so that all branches share its randomness.
     action_mask: `Observation.action_mask` of this state; only available actions are compared. An
-      agent with one available action, such as a dead one, reaches only itself. None: all actions.
-    alternatives: compare the action taken with this many others, sampled with `sample_key`, instead
-      of all. Cheaper; finds a subset of the edges, and row j then depends on a^j.
-    tolerance: largest difference, relative for values above 1, that counts as equal."""
-    action = jnp.asarray(action)
-    return intervene_rollout(
-        env,
-        state,
-        key[None],
-        action[None],
-        action_mask,
-        alternatives=alternatives,
-        sample_key=sample_key,
-        tolerance=tolerance,
-    )
+      agent with a single one, such as a dead one, reaches only itself. None: all actions."""
+    return intervene_rollout(env, state, key[None], jnp.asarray(action)[None], action_mask)
 
 
 def intervene_rollout(
@@ -98,11 +81,7 @@ def intervene_rollout(
     keys: PRNGKeyArray,
     actions: Int[Array, "H N"],
     action_mask: Bool[Array, "N A"] | None = None,
-    *,
     counts: Bool[Array, "H"] | None = None,
-    alternatives: int | None = None,
-    sample_key: PRNGKeyArray | None = None,
-    tolerance: float = TOLERANCE,
 ) -> Interventions:
     """Effects of the *first* action within H steps: the union of the edges of all steps.
 
@@ -115,21 +94,14 @@ def intervene_rollout(
     counts: which of the H steps to include (the first always is); the others lie past the end of
       the recording. The other arguments are those of `intervene`."""
     actions = jnp.asarray(actions)
-    action_mask = (
-        jnp.ones((env.spec.n_agents, env.spec.n_actions), bool)
-        if action_mask is None
-        else action_mask
-    )
+    if action_mask is None:
+        action_mask = jnp.ones((env.spec.n_agents, env.spec.n_actions), bool)
     counts = jnp.ones(actions.shape[:1], bool) if counts is None else counts
     _check_shapes(env, keys, actions, action_mask, counts)
-    choice, allowed = _choices(actions[0], action_mask, alternatives, sample_key)
-    joint = _joint_actions(actions[0], choice)
 
-    def found(branches: _Branch, reward: Float[Array, "N K N"]) -> Interventions:
-        return Interventions(
-            _differ(branches.own, allowed, tolerance),
-            _differ(reward[..., None], allowed, tolerance),
-        )
+    def found(branches: _Branch, reward: Float[Array, "N A N"]) -> Interventions:
+        differ = partial(_differ, allowed=action_mask)
+        return Interventions(differ(branches.own), differ(reward[..., None]))
 
     def one_step(carry: tuple[_Branch, Interventions], inputs: Any) -> tuple[Any, None]:
         branches, before = carry
@@ -138,7 +110,8 @@ def intervene_rollout(
         now = found(branches, reward)
         return (branches, jax.tree.map(lambda old, new: old | (new & counted), before, now)), None
 
-    branches, reward = _everywhere(partial(_play, env, keys[0], state))(joint)
+    first = _joint_actions(actions[0], env.spec.n_actions)
+    branches, reward = _everywhere(partial(_play, env, keys[0], state))(first)
     graphs = found(branches, reward)
     if actions.shape[0] > 1:
         (_, graphs), _ = lax.scan(one_step, (branches, graphs), (keys[1:], actions[1:], counts[1:]))
@@ -150,9 +123,6 @@ def intervene_batch(
     batch: Batch,
     *,
     horizon: int = 1,
-    alternatives: int | None = None,
-    sample_key: PRNGKeyArray | None = None,
-    tolerance: float = TOLERANCE,
     chunk: int | None = None,
 ) -> Interventions:
     """Graphs [T, B, N, N] for all steps of a batch recorded with the extras `states` and `keys`.
@@ -167,36 +137,19 @@ def intervene_batch(
         raise ValueError(f"horizon must be at least 1, got {horizon}")
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
-    length, n_envs, _ = batch.reward.shape
+    length = len(batch.reward)
     step = jnp.arange(length)[:, None] + jnp.arange(horizon)
     inside, step = step < length, jnp.minimum(step, length - 1)
     ends = ~batch.continues[step]
     ended_before = (jnp.cumsum(ends, axis=1) - ends) > 0
     rollouts = (batch.extras["keys"][step], batch.action[step], inside[..., None] & ~ended_before)
-    keys, actions, counts = jax.tree.map(
-        lambda leaf: jnp.swapaxes(leaf, 1, 2), rollouts
-    )  # [T, B, H, ...]
-    sample_keys = None if sample_key is None else jax.random.split(sample_key, (length, n_envs))
+    keys, actions, counts = (jnp.swapaxes(part, 1, 2) for part in rollouts)  # [T, B, H, ...]
 
     def one_state(inputs: Any) -> Interventions:
-        state, keys, actions, action_mask, counts, sample_key = inputs
-        options = {
-            "counts": counts,
-            "alternatives": alternatives,
-            "sample_key": sample_key,
-            "tolerance": tolerance,
-        }
-        return intervene_rollout(env, state, keys, actions, action_mask, **options)
+        return intervene_rollout(env, *inputs)
 
-    steps = (
-        batch.extras["states"],
-        keys,
-        actions,
-        batch.observation.action_mask,
-        counts,
-        sample_keys,
-    )
-    return _map_steps(one_state, steps, batch, chunk or _default_chunk(env, batch, alternatives))
+    steps = (batch.extras["states"], keys, actions, batch.observation.action_mask, counts)
+    return _map_steps(one_state, steps, batch, chunk or _default_chunk(env, batch))
 
 
 def counterfactual_rewards(
@@ -208,15 +161,14 @@ def counterfactual_rewards(
     The batch needs the extras `states` and `keys`. Entries of unavailable actions and of steps that
     are not `batch.valid` are meaningless. Costs N * A environment steps per step; chunk as in
     `intervene_batch`."""
-    every = jnp.broadcast_to(jnp.arange(env.spec.n_actions), batch.observation.action_mask.shape)
 
     def one_state(inputs: Any) -> Float[Array, "N A"]:
-        state, key, action, choice = inputs
-        play = partial(_play, env, key, state)
-        return _everywhere(lambda joint: play(joint)[1].sum())(_joint_actions(action, choice))
+        state, key, action = inputs
+        play, joint = partial(_play, env, key, state), _joint_actions(action, env.spec.n_actions)
+        return _everywhere(lambda one: play(one)[1].sum())(joint)
 
-    steps = (batch.extras["states"], batch.extras["keys"], batch.action, every)
-    return _map_steps(one_state, steps, batch, chunk or _default_chunk(env, batch, None))
+    steps = (batch.extras["states"], batch.extras["keys"], batch.action)
+    return _map_steps(one_state, steps, batch, chunk or _default_chunk(env, batch))
 
 
 class InterventionalSource(GivenSource):
@@ -247,8 +199,7 @@ class InterventionalSource(GivenSource):
         self.env = env
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graphs:
-        """The action graph A of every step, and with `rewards` the reward graph B, which costs no
-        further interventions."""
+        """The action graph A, and with `rewards` the reward graph B, at no further cost."""
         if self.env is None:
             raise ValueError(
                 "infer asks the environment, which init hands over: call init(key, env) first"
@@ -265,32 +216,10 @@ def _map_steps(function: Callable[[Any], Any], steps: Any, batch: Batch, chunk: 
     return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), found)
 
 
-def _joint_actions(action: Int[Array, "N"], choice: Int[Array, "N K"]) -> Int[Array, "N K N"]:
-    """Joint actions [source, choice, agent] in which one agent's action is replaced."""
+def _joint_actions(action: Int[Array, "N"], n_actions: int) -> Int[Array, "N A N"]:
+    """Joint actions [source, action, agent] in which one agent's action is replaced."""
     replaced = jnp.eye(action.shape[0], dtype=bool)[:, None, :]
-    return jnp.where(replaced, choice[:, :, None], action)
-
-
-def _choices(
-    action: Int[Array, "N"],
-    action_mask: Bool[Array, "N A"],
-    alternatives: int | None,
-    key: PRNGKeyArray | None,
-) -> tuple[Int[Array, "N K"], Bool[Array, "N K"]]:
-    """The actions to compare per agent and a mask: all available ones, or the one taken and a
-    sample."""
-    n_actions = action_mask.shape[-1]
-    every = jnp.broadcast_to(jnp.arange(n_actions), action_mask.shape)
-    if alternatives is None:
-        return every, action_mask
-    if key is None or not 1 <= alternatives < n_actions:
-        raise ValueError(
-            f"alternatives must be from 1 to {n_actions - 1} and come with a sample_key, got "
-            f"{alternatives}"
-        )
-    rank = jnp.where(action_mask, jax.random.uniform(key, action_mask.shape), -1.0)
-    rank, choice = lax.top_k(jnp.where(every == action[:, None], 2.0, rank), alternatives + 1)
-    return choice, rank >= 0
+    return jnp.where(replaced, jnp.arange(n_actions)[:, None], action)
 
 
 def _play(
@@ -320,30 +249,27 @@ def _play_on(
 
 
 def _everywhere(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function on all branches: every source agent and each of its choices."""
+    """The function on all branches: every source agent and each of its actions."""
     return jax.vmap(jax.vmap(function))
 
 
-def _differ(values: Array, allowed: Bool[Array, "N K"], tolerance: float) -> Bool[Array, "N N"]:
-    """From values [source, choice, target, L]: whether the target's values differ between any two
-    allowed choices of the source."""
+def _differ(values: Array, allowed: Bool[Array, "N A"]) -> Bool[Array, "N N"]:
+    """From values [source, action, target, L]: do the target's differ between allowed actions?"""
     allowed = allowed[:, :, None, None]
     highest = jnp.where(allowed, values, -jnp.inf).max(axis=1)
     lowest = jnp.where(allowed, values, jnp.inf).min(axis=1)
     scale = jnp.maximum(1, jnp.minimum(jnp.abs(highest), jnp.abs(lowest)))
-    return (highest - lowest > tolerance * scale).any(axis=-1)
+    return (highest - lowest > TOLERANCE * scale).any(axis=-1)
 
 
-def _default_chunk(env: Environment, batch: Batch, alternatives: int | None) -> int:
-    """The number of states whose branches' local states fit into `CHUNK_FLOATS`, or whose branches
-    are `HOST_BRANCHES`."""
+def _default_chunk(env: Environment, batch: Batch) -> int:
+    """The number of states whose branches fit into `CHUNK_FLOATS`, or `HOST_BRANCHES`."""
     own_size = prod(batch.observation.agents_view.shape[2:])
     if env.offers("local_state"):
         first = jax.tree.map(lambda leaf: leaf[0, 0], batch.extras["states"])
         own_size = prod(jax.eval_shape(env.local_state, first).shape)
-    n_choices = env.spec.n_actions if alternatives is None else alternatives + 1
     branches = HOST_BRANCHES if env.on_host else CHUNK_FLOATS // max(own_size, 1)
-    return max(1, branches // (env.spec.n_agents * n_choices))
+    return max(1, branches // (env.spec.n_agents * env.spec.n_actions))
 
 
 def _check_shapes(

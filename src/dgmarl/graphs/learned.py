@@ -45,8 +45,7 @@ class LearnedState(NamedTuple):
     """All that learning changes."""
 
     params: dict[str, Any]
-    """`pair` (q_psi), `predictor` (q_phi), and, with an encoder, `encoder` and `reverse`
-    (q_varphi)."""
+    """`pair` (q_psi), `predictor` (q_phi); with an encoder `encoder`, `reverse` (q_varphi)."""
     opt_state: dict[str, Any]
 
 
@@ -77,7 +76,6 @@ class LearnedSource:
         self.optimiser = optax.flatten(optax.adam(config.learning_rate))
 
     def init(self, key: PRNGKeyArray, env: Environment) -> LearnedState:
-        """Fresh models."""
         spec, size = env.spec, self._state_size(env)
         example = Examples(
             now=jnp.zeros((1, spec.n_agents, size)),
@@ -105,15 +103,13 @@ class LearnedSource:
         """
         examples = self.examples(batch)
         z = self._encode(params, examples.now)
-        alone = _entropy(
-            self._logits(self.predictor.apply(params["predictor"], z), examples.action_mask)
-        )
+        guessed = self.predictor.apply(params["predictor"], z)
+        alone = _entropy(self._logits(guessed, examples.action_mask))
         if z.shape[-2] == 1:
             return jnp.zeros((*batch.reward.shape, 1))
         others, place = _others(z.shape[-2])
-        entropy = self._guesses(
-            params["pair"], z, self._encode(params, examples.next), examples, others
-        ).entropy
+        after = self._encode(params, examples.next)
+        entropy = self._guesses(params["pair"], z, after, examples, others).entropy
         ratio = jnp.take_along_axis(entropy / (alone[..., None] + 1e-8), place[None], axis=-1)
         ratio = jnp.where(examples.action_mask.sum(axis=-1)[..., None] > 1, ratio, 1)
         return ratio.reshape(*batch.reward.shape, -1)
@@ -136,11 +132,8 @@ class LearnedSource:
 
     def examples(self, batch: Batch) -> Examples:
         """The steps of a batch as rows."""
-        now, after = (
-            batch.extras["local"]
-            if self.needs
-            else (batch.observation.agents_view, batch.next_observation.agents_view)
-        )
+        views = (batch.observation.agents_view, batch.next_observation.agents_view)
+        now, after = batch.extras["local"] if self.needs else views
         arrays = Examples(now, after, batch.action, batch.observation.action_mask, batch.valid)
         return jax.tree.map(lambda leaf: leaf.reshape(batch.valid.size, *leaf.shape[2:]), arrays)
 
@@ -151,8 +144,7 @@ class LearnedSource:
         examples: Examples,
         key: PRNGKeyArray,
     ) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, Array]]:
-        """One update of the encoder with q_varphi, then, with the new encoding, one of q_psi and
-        q_phi."""
+        """One update of the encoder with q_varphi, then, with it, one of q_psi and q_phi."""
         metrics: dict[str, Array] = {}
         for name, loss in (("encoding", self._encoding_loss), ("guessing", self._guessing_loss)):
             groups = self._groups(params)
@@ -196,10 +188,8 @@ class LearnedSource:
             off_diagonal = jnp.broadcast_to(shift > 0, chosen.shape)
         guesses = self._guesses(group["pair"], z, after, examples, chosen)
         logits = self._logits(self.predictor.apply(group["predictor"], z), examples.action_mask)
-        pair_loss, alone_loss = (
-            _mean(part, examples.valid)
-            for part in (guesses.loss, _cross_entropy(logits, examples.action))
-        )
+        pair_loss = _mean(guesses.loss, examples.valid)
+        alone_loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
         alone = _entropy(logits)
         others = examples.valid[:, None, None] & off_diagonal
         ratio = guesses.entropy / (alone[..., None] + 1e-8)
@@ -233,16 +223,9 @@ class LearnedSource:
             return Guesses(_cross_entropy(logits, action[..., None]), _entropy(logits))
 
         n_agents = z.shape[-2]
-        at_once = max(
-            1,
-            FLOATS_AT_ONCE
-            // (REVERSE[0] * n_agents * (n_agents if chosen is None else chosen.shape[-1])),
-        )
-        return in_chunks(
-            some,
-            (z, jnp.concatenate(target, axis=-1), examples.action, examples.action_mask),
-            at_once,
-        )
+        n_pairs = n_agents * (n_agents if chosen is None else chosen.shape[-1])
+        rows = (z, jnp.concatenate(target, axis=-1), examples.action, examples.action_mask)
+        return in_chunks(some, rows, max(1, FLOATS_AT_ONCE // (REVERSE[0] * n_pairs)))
 
     def _encode(
         self, params: dict[str, Any], states: Float[Array, "R N L"]
@@ -262,33 +245,28 @@ class LearnedSource:
         }
 
     def _init_params(self, key: PRNGKeyArray, examples: Examples) -> dict[str, Any]:
-        keys = dict(
-            zip(("encoder", "reverse", "predictor", "pair"), jax.random.split(key, 4), strict=True)
-        )
+        encoder_key, reverse_key, predictor_key, pair_key = jax.random.split(key, 4)
         state, params = examples.now[:1], {}
         if self.config.encoder:
-            params["encoder"] = self.encoder.init(keys["encoder"], state)
+            params["encoder"] = self.encoder.init(encoder_key, state)
             state = self._encode(params, state)
-            params["reverse"] = self.reverse.init(
-                keys["reverse"], jnp.concatenate([state, state], axis=-1)
-            )
-        params["predictor"] = self.predictor.init(keys["predictor"], state)
+            both = jnp.concatenate([state, state], axis=-1)
+            params["reverse"] = self.reverse.init(reverse_key, both)
+        params["predictor"] = self.predictor.init(predictor_key, state)
         action = jnp.zeros_like(examples.action_mask[:1], jnp.float32)
         target = [state, state, action] if self.config.condition_on_action else [state, state]
-        params["pair"] = self.pair.init(keys["pair"], state, jnp.concatenate(target, axis=-1))
+        params["pair"] = self.pair.init(pair_key, state, jnp.concatenate(target, axis=-1))
         return params
 
     def _state_size(self, env: Environment) -> int:
         if not self.needs:
             return env.spec.obs_size
-        return jax.eval_shape(
-            lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0)
-        ).shape[-1]
+        own = jax.eval_shape(lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0))
+        return own.shape[-1]
 
 
 def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:
-    """For each agent all the others, and where among them each one stands (on the diagonal:
-    anywhere)."""
+    """For each agent the others, and the place of each among them (anything on the diagonal)."""
     rows, columns = jnp.arange(n_agents)[:, None], jnp.arange(n_agents)
     others = columns[: n_agents - 1] + (columns[: n_agents - 1] >= rows)
     return others, jnp.clip(columns - (columns > rows), 0, n_agents - 2)

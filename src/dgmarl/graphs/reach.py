@@ -161,9 +161,8 @@ def scan_lags(
         return lags, emit(t, jnp.where(lags < never, lags.astype(jnp.int32), NEVER))
 
     start = jnp.full((*graph.shape[1:-1], n_agents), never)
-    return lax.scan(step, start, (jnp.arange(n_steps), graph, ends), reverse=True, unroll=unroll())[
-        1
-    ]
+    steps = (jnp.arange(n_steps), graph, ends)
+    return lax.scan(step, start, steps, reverse=True, unroll=unroll())[1]
 
 
 def is_lists(graph: Array) -> bool:
@@ -234,8 +233,7 @@ def require_graph(
 
 
 def require_weights(weights: Float[Arrays, "T *B N N"]) -> Float[Array, "T *B N N"]:
-    """Soft edges as a JAX array; a ValueError unless floats of shape [T, ..., N, N] and (checked
-    outside jit only) in [0, 1]."""
+    """As a JAX array; a ValueError unless floats [T, ..., N, N] and, outside jit, in [0, 1]."""
     weights = jnp.asarray(weights)
     if not jnp.issubdtype(weights.dtype, jnp.floating):
         raise ValueError(
@@ -248,8 +246,7 @@ def require_weights(weights: Float[Arrays, "T *B N N"]) -> Float[Array, "T *B N 
 
 
 def require_ends(ends: Bool[Arrays, "T *B"], graph: Array) -> Bool[Array, "T *B"]:
-    """The ends as a JAX array; a ValueError unless they are Boolean, one per step and batch entry
-    of the graph."""
+    """As a JAX array; a ValueError unless Boolean, one per step and batch entry of the graph."""
     ends = jnp.asarray(ends)
     if ends.dtype != jnp.bool_:
         raise ValueError(f"ends must be Boolean, got {ends.dtype}")

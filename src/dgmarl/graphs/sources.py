@@ -74,13 +74,11 @@ class GivenSource:
     needs: frozenset[str] = frozenset()
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Any:
-        """No state."""
         return None
 
     def update(
         self, graph_state: Any, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Any, dict[str, Array]]:
-        """Nothing to learn."""
         return graph_state, {}
 
 
@@ -103,7 +101,6 @@ class FixedSource(GivenSource):
         return matrix
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
-        """The matrix, for every step."""
         return jnp.broadcast_to(graph_state, (*batch.reward.shape, batch.reward.shape[-1]))
 
 
@@ -116,7 +113,6 @@ class RandomSource(GivenSource):
         self.probability = probability
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
-        """Fresh edges for every step."""
         shape = (*batch.reward.shape, batch.reward.shape[-1])
         return add_self_loops(jax.random.bernoulli(key, self.probability, shape))
 
@@ -127,7 +123,6 @@ class OracleSource(GivenSource):
     needs: frozenset[str] = frozenset({"oracle"})
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
-        """The environment must offer its graph."""
         if not env.offers("oracle_graph"):
             raise UsageError(
                 f"{env.spec.name} offers no oracle graph: define oracle_graph, or choose --graph "
@@ -135,7 +130,6 @@ class OracleSource(GivenSource):
             )
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
-        """What was recorded at each step."""
         return batch.extras["oracle"]
 
 

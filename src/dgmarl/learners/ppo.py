@@ -69,7 +69,6 @@ class PPO:
         self.optimiser = optax.flatten(optax.chain(clip, optax.adam(varying.learning_rate)))
 
     def init(self, key: PRNGKeyArray) -> PPOState:
-        """Fresh parameters and optimisers."""
         actor_key, critic_key = jax.random.split(key)
         params = {"actor": self.policy.init(actor_key), "critic": self.value.init(critic_key)}
         opt_state: dict[str, Any] = {
@@ -80,7 +79,6 @@ class PPO:
         return PPOState(params, opt_state)
 
     def init_hidden_state(self, *batch: int) -> HiddenState:
-        """The policy's recurrent state at the start of an episode."""
         return self.policy.init_hidden_state(*batch)
 
     def behaviour(self, state: PPOState, step: Int[Array, ""]) -> Act:
@@ -96,8 +94,6 @@ class PPO:
         is_first: Bool[Array, "B"],
         greedy: bool = False,
     ) -> tuple[Array, Array, HiddenState]:
-        """Actions of B environments, sampled or most likely, their log probabilities and the next
-        hidden state."""
         one_step = jax.tree.map(lambda leaf: leaf[None], observation)
         hidden_state, log_probs = self.policy.log_probs(
             params["actor"], hidden_state, one_step, is_first[None]
@@ -113,8 +109,7 @@ class PPO:
         return jnp.where(batch.observation.action_mask, jnp.exp(log_probs), 0)
 
     def values(self, state: PPOState, batch: Batch) -> Values:
-        """V of every observation and of its successor; in one pass where the successors are the
-        observations of the next step."""
+        """V of every observation and of its successor, in one pass where the batch allows it."""
         critic = state.params["critic"]
         if self.needs:
             now, after = (_with_local(batch.observation, part) for part in batch.extras["local"])
@@ -187,8 +182,7 @@ class PPO:
     def loss(
         self, params: dict[str, Any], hidden_state: HiddenState, part: Minibatch
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """Policy and critic loss together: they share no parameter, so one gradient serves both
-        optimisers."""
+        """Policy and critic loss; they share no parameter, so one gradient serves both."""
         clip_eps = self.config.clip_eps
         _, log_probs = self.policy.log_probs(
             params["actor"], hidden_state, part.observation, part.is_first
@@ -217,8 +211,7 @@ class PPO:
     def _minibatches(
         self, key: PRNGKeyArray, hidden_state: HiddenState, whole: Minibatch
     ) -> tuple[HiddenState, Minibatch]:
-        """The environments of the batch, shuffled in each epoch: [updates, T, B / minibatches,
-        ...]."""
+        """The environments shuffled in each epoch: [updates, T, B / minibatches, ...]."""
         n_envs = whole.mask.shape[1]
         chosen = shuffled(key, n_envs, self.config.epochs, self.config.minibatches)
         split = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, chosen], 1, 0), whole)

@@ -22,12 +22,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, scaled
 from dgmarl.credit.gae import discounted_sums
-from dgmarl.credit.standardise import (
-    RunningStatistics,
-    initial_statistics,
-    merge,
-    statistics_of,
-)
+from dgmarl.credit.standardise import RunningStatistics, initial_statistics, merge, statistics_of
 from dgmarl.device import unroll
 from dgmarl.envs.base import Environment, Observation
 from dgmarl.learners.base import batched_index, where_active
@@ -111,7 +106,6 @@ class QLearner:
         return QState(params, params, opt_state, statistics, *counts, replay)
 
     def init_hidden_state(self, *batch: int) -> QHiddenState:
-        """No history at the start of an episode."""
         no_action = jnp.full((*batch, self.spec.n_agents), NO_ACTION)
         return QHiddenState(self.agent.init_hidden_state(*batch), no_action)
 
@@ -132,8 +126,7 @@ class QLearner:
         greedy: bool = False,
         epsilon: Float[Array, ""] | None = None,
     ) -> tuple[Array, Array, QHiddenState]:
-        """The best actions of B environments, with a chance of epsilon for random ones: by default
-        that of evaluations."""
+        """The best actions of B environments, random ones with a chance of epsilon."""
         before = jnp.where(is_first[:, None], NO_ACTION, hidden_state.action)
         hidden, values = self.agent.outputs(
             params["agent"],
@@ -214,15 +207,11 @@ class QLearner:
         them."""
         if self.scaling == "none":
             return batches.reward, statistics
-        length = (
-            batches.length.max(axis=-1, keepdims=True)
-            if self.config.standardise_padding
-            else batches.length
-        )
-        counted = jax.vmap(self._before)(jnp.broadcast_to(length, batches.length.shape))
-        of_batches = jax.vmap(partial(statistics_of, shape=self._statistics_shape))(
-            batches.reward, counted
-        )
+        length = batches.length
+        if self.config.standardise_padding:
+            length = jnp.broadcast_to(length.max(axis=-1, keepdims=True), length.shape)
+        measure = jax.vmap(partial(statistics_of, shape=self._statistics_shape))
+        of_batches = measure(batches.reward, jax.vmap(self._before)(length))
 
         def add(
             so_far: RunningStatistics, of_batch: RunningStatistics
@@ -238,15 +227,10 @@ class QLearner:
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
         """Mean over real steps (and agents, for IQL) of (Q - y)^2, with y from `targets`."""
         values, old_values = (self.action_values(params, episodes) for params in networks)
-        action, best = (
-            episodes.action.astype(jnp.int32),
-            _best_actions(values, episodes.action_mask)[1:],
-        )
-        now, then, state = values[:-1], old_values[1:], self._states(episodes)
-        action_mask, online, target = (
-            episodes.action_mask,
-            *(params["mixer"] for params in networks),
-        )
+        action_mask, state = episodes.action_mask, self._states(episodes)
+        action, best = episodes.action.astype(jnp.int32), _best_actions(values, action_mask)[1:]
+        now, then = values[:-1], old_values[1:]
+        online, target = (params["mixer"] for params in networks)
         predicted = self.mixer(
             online, batched_index(now, action), _highest(now, action_mask[:-1]), action, state[:-1]
         )
@@ -269,18 +253,14 @@ class QLearner:
     def action_values(
         self, params: dict[str, Any], episodes: Episodes
     ) -> Float[Array, "T+1 B N A"]:
-        """Q of every action at every view, the final one included, in one pass from the start of
-        the episodes."""
+        """Q of every action at every view, the final one too, in one pass over the episodes."""
         n_episodes = episodes.length.shape[0]
         first = jnp.full((1, n_episodes, self.spec.n_agents), NO_ACTION)
         before = jnp.concatenate([first, episodes.action])
-        is_first = jnp.broadcast_to(
-            jnp.arange(len(before))[:, None] == 0, (len(before), n_episodes)
-        )
+        is_first = jnp.zeros((len(before), n_episodes), bool).at[0].set(True)
         seen = self._seen(episodes.agents_view.astype(jnp.float32), before)
-        return self.agent.outputs(
-            params["agent"], self.agent.init_hidden_state(n_episodes), seen, is_first
-        )[1]
+        hidden = self.agent.init_hidden_state(n_episodes)
+        return self.agent.outputs(params["agent"], hidden, seen, is_first)[1]
 
     def targets(
         self, reward: Float[Array, "T B K"], following: Float[Array, "T B K"], episodes: Episodes
@@ -302,8 +282,7 @@ class QLearner:
         return discounted_sums(one_step, ~last, gamma * lambda_)
 
     def update_target(self, state: QState, params: Any, episodes: Int[Array, ""]) -> QState:
-        """The new parameters, and the target network moved toward them by tau, or copied at every
-        interval."""
+        """The new parameters; the target network moves by tau, or is copied at every interval."""
         config = self.config
         if config.tau > 0:
             moved: Any = optax.incremental_update(params, state.target, config.tau)

@@ -21,8 +21,7 @@ from dgmarl.rollout import Batch
 
 
 class Episodes(NamedTuple):
-    """Whole episodes, padded to the horizon T; `[E, T, ...]` in the ring, `[T, E, ...]` when
-    sampled."""
+    """Episodes, padded to the horizon T; `[E, T, ...]` in the ring, `[T, E, ...]` when sampled."""
 
     agents_view: Float[Array, "E T+1 N O"]
     """With the final observation; after it, that one repeated."""
@@ -49,8 +48,7 @@ class Replay(NamedTuple):
 def empty_replay(
     spec: EnvSpec, capacity: int, n_rewards: int, with_state: bool, precision: Precision
 ) -> Replay:
-    """A ring of `capacity` episodes of an environment. n_rewards: one per agent, or 1 for their
-    sum."""
+    """A ring of `capacity` episodes. n_rewards: one per agent, or 1 for their sum."""
     steps, per_agent = (capacity, spec.horizon), (spec.n_agents,)
     observations = (capacity, spec.horizon + 1)
     episodes = Episodes(
@@ -68,11 +66,8 @@ def empty_replay(
 def add(
     replay: Replay, batch: Batch, reward: Float[Array, "T B K"], where: Bool[Array, ""]
 ) -> Replay:
-    """The ring with the episodes of a batch, the oldest ones overwritten; as it was unless
-    `where`."""
+    """The ring with a batch's episodes in the place of the oldest; as it was unless `where`."""
     ring = replay.episodes
-    if batch.last_observation is None:
-        raise ValueError("replay keeps whole episodes: collect the batch without resets")
     observations = batch.all_observations()
     new = Episodes(
         agents_view=observations.agents_view,

@@ -29,7 +29,6 @@ class CounterfactualCritic(nn.Module):
     def __call__(
         self, x: Float[Array, "*B M D"], action: Float[Array, "*B N A"]
     ) -> Float[Array, "*B N A"]:
-        """One value per agent and own action."""
         n_agents, n_actions = action.shape[-2:]
         draw = uniform_within(1 / sqrt(x.shape[-1] + n_agents * (n_actions + 1)))
         weight = self.param("actions", draw, (n_agents, n_actions, self.hidden))
@@ -48,8 +47,7 @@ class Attended(NamedTuple):
     value: Float[Array, "*B N"]
     """Q_i of the joint action."""
     weights: Float[Array, "*B N N"]
-    """w_ij: how much of agent j's observation and action enters Q_i; rows add to 1, 0 on the
-    diagonal."""
+    """w_ij: how much of agent j enters Q_i; rows add to 1, 0 on the diagonal."""
 
 
 class AttentionCritic(nn.Module):
@@ -66,7 +64,6 @@ class AttentionCritic(nn.Module):
     def __call__(
         self, agents_view: Float[Array, "*B N O"], action: Float[Array, "*B N A"]
     ) -> Attended:
-        """Values and attention weights of every agent."""
         n_agents = action.shape[-2]
         seen = nn.relu(Linear(self.hidden, n_agents)(agents_view))
         acted = nn.relu(
@@ -95,7 +92,6 @@ class AttentionValue:
         return AttentionCritic(self.hidden)
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """Initial parameters."""
         sizes = (self.spec.obs_size, self.spec.n_actions)
         return self.module.init(key, *(jnp.zeros((self.spec.n_agents, size)) for size in sizes))
 

@@ -27,7 +27,6 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """Outputs, [..., n_outputs]."""
         x = nn.relu(Linear(self.hidden, self.n_agents)(x))
         x = nn.relu(Linear(self.hidden)(x))
         return Linear(self.n_outputs)(x)
@@ -47,7 +46,6 @@ class Recurrent(nn.Module):
 
     @nn.compact
     def __call__(self, hidden_state: Array, x: Array, is_first: Array) -> tuple[Array, Array]:
-        """Hidden state after the last step, and outputs of each step."""
         x = nn.relu(Linear(self.hidden, self.n_agents)(x))
         hidden_state, x = GRU(self.hidden)(hidden_state, x, is_first)
         return hidden_state, Linear(self.n_outputs)(x)
@@ -78,7 +76,6 @@ class Policy:
         return getattr(self.module, "hidden_state_size", 0)
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """Initial parameters."""
         # Batch axes of length 1 for a user's network, which may expect them.
         x = jnp.zeros((1, 1, self.spec.n_agents, self.spec.obs_size))
         inputs = self._inputs(self.init_hidden_state(1), x, jnp.zeros((1, 1), bool))
@@ -95,12 +92,10 @@ class Policy:
         observation: Observation,
         is_first: Bool[Array, "T B"],
     ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
-        """log(pi + 1e-10) of every action at every step: the form of the paper's code, finite for
-        unavailable actions."""
+        """log(pi + 1e-10) as in the paper's code, finite for unavailable actions."""
         hidden_state, logits = self.outputs(params, hidden_state, observation.agents_view, is_first)
-        return hidden_state, jnp.log(
-            jax.nn.softmax(jnp.where(observation.action_mask, logits, UNAVAILABLE)) + 1e-10
-        )
+        probs = jax.nn.softmax(jnp.where(observation.action_mask, logits, UNAVAILABLE))
+        return hidden_state, jnp.log(probs + 1e-10)
 
     def outputs(
         self,
@@ -147,16 +142,10 @@ class Value:
         return _make(self.network, n_outputs, self.hidden, self.spec, self.shared and not heads)
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """Initial parameters."""
         size = self.spec.obs_size if self.kind == "agent" else self.spec.state_size
         size = size // self.spec.n_agents if self.kind == "own-state" else size
-        return _init(
-            self.module,
-            key,
-            self.spec.n_agents,
-            self._one_set,
-            jnp.zeros((1, 1, self.spec.n_agents, size)),
-        )
+        x = jnp.zeros((1, 1, self.spec.n_agents, size))
+        return _init(self.module, key, self.spec.n_agents, self._one_set, x)
 
     def __call__(self, params: Any, observation: Observation) -> Float[Array, "*B N"]:
         """V^i for every agent i."""
@@ -164,18 +153,15 @@ class Value:
         if self.kind == "central-heads":
             values: Any = self.module.apply(params, observation.global_state)
             return _check(self.network, values, shape)
-        x = (
-            observation.agents_view
-            if self.kind == "agent"
-            else observation.global_state[..., None, :]
-        )
-        if self.kind == "own-state":
+        x = observation.global_state[..., None, :]
+        if self.kind == "agent":
+            x = observation.agents_view
+        elif self.kind == "own-state":
             x = observation.global_state.reshape(*shape, -1)
         if not self._one_set or self.network is not FeedForward:
             x = jnp.broadcast_to(x, (*shape, x.shape[-1]))
-        return _check(self.network, _apply(self.module, self._one_set, params, (x,)), (*shape, 1))[
-            ..., 0
-        ]
+        values = _apply(self.module, self._one_set, params, (x,))
+        return _check(self.network, values, (*shape, 1))[..., 0]
 
     @property
     def _one_set(self) -> bool:

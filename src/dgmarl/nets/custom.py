@@ -17,8 +17,7 @@ T, B = 2, 3
 
 
 def make_policy(spec: EnvSpec, learner: Any) -> Policy:
-    """The actor, or the agents of a Q-learner, with the network that the configuration of the
-    learner names."""
+    """The actor, or the agents of a Q-learner, with the network that its configuration names."""
     name = learner.network
     policy = Policy(spec, learner.hidden, _load(name, "network"), learner.share_parameters)
 

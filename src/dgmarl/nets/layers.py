@@ -1,5 +1,4 @@
-"""Layers with the initialisation of the paper's code: weights and biases uniform within
-1 / sqrt(fan-in)."""
+"""Layers initialised as in the paper's code: uniform within 1 / sqrt(fan-in)."""
 
 from functools import partial
 from math import sqrt
@@ -42,16 +41,12 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
-        """Apply the layer."""
         draw = uniform_within(1 / sqrt(x.shape[-1] + (self.n_agents or 0)))
-        y = rows_times(x, self.param("weight", draw, (x.shape[-1], self.features))) + self.param(
-            "bias", draw, (self.features,)
-        )
-        return (
-            y
-            if self.n_agents is None
-            else y + self.param("identity", draw, (self.n_agents, self.features))
-        )
+        weight = self.param("weight", draw, (x.shape[-1], self.features))
+        y = rows_times(x, weight) + self.param("bias", draw, (self.features,))
+        if self.n_agents is None:
+            return y
+        return y + self.param("identity", draw, (self.n_agents, self.features))
 
 
 class GRU(nn.Module):
@@ -70,16 +65,11 @@ class GRU(nn.Module):
         x: Float[Array, "T *B in"],
         is_first: Bool[Array, "T *B"],
     ) -> tuple[Float[Array, "*B h"], Float[Array, "T *B h"]]:
-        """Hidden state after the last step, and the output of each step."""
         size, draw = self.features, uniform_within(1 / sqrt(self.features))
-        weight, bias = (
-            self.param("weight", draw, (x.shape[-1], 3 * size)),
-            self.param("bias", draw, (3 * size,)),
-        )
-        recurrent, offset = (
-            self.param("recurrent", draw, (size, 3 * size)),
-            self.param("offset", draw, (3 * size,)),
-        )
+        weight = self.param("weight", draw, (x.shape[-1], 3 * size))
+        bias = self.param("bias", draw, (3 * size,))
+        recurrent = self.param("recurrent", draw, (size, 3 * size))
+        offset = self.param("offset", draw, (3 * size,))
         # The input part of the gates is independent of the hidden state: one product for all steps.
         outputs = recurrence(
             recurrent, offset, hidden_state, _split(rows_times(x, weight) + bias), is_first

@@ -120,11 +120,9 @@ class Mixer:
     @property
     def module(self) -> QMIX | QPLEX:
         """The network of QMIX or QPLEX."""
-        return (
-            QMIX(self.embedding, self.hidden)
-            if self.kind == "qmix"
-            else QPLEX(self.hidden, self.heads, self.spec.n_actions)
-        )
+        if self.kind == "qmix":
+            return QMIX(self.embedding, self.hidden)
+        return QPLEX(self.hidden, self.heads, self.spec.n_actions)
 
     def init(self, key: PRNGKeyArray) -> Any:
         """Initial parameters; empty for IQL and VDN."""
@@ -146,11 +144,6 @@ class Mixer:
         """Mixed values: K = N for IQL, K = 1 for the team value of the others.
 
         chosen: Q_i of `action`.  best: maximum of Q_i over available actions (used by QPLEX)."""
-        if chosen.shape != best.shape or chosen.shape != action.shape:
-            raise ValueError(
-                f"chosen, best and action must agree in shape, got {chosen.shape}, {best.shape}, "
-                f"{action.shape}"
-            )
         if self.kind == "none":
             return chosen
         if self.kind == "vdn":

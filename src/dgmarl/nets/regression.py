@@ -38,7 +38,6 @@ class Regression(NamedTuple):
         return optax.flatten(optax.chain(clip, optax.adam(self.learning_rate)))
 
     def init(self, params: Any) -> Fitted:
-        """The start, from initial parameters."""
         return Fitted(params, self.optimiser.init(params))
 
     def update(
@@ -49,8 +48,7 @@ class Regression(NamedTuple):
         reward: Float[Array, "T B N"],
         key: PRNGKeyArray,
     ) -> tuple[Fitted, Float[Array, ""]]:
-        """Epochs over one batch, whose targets come from the parameters before it; also the mean
-        loss."""
+        """Epochs on targets from the parameters before the batch; also the mean loss."""
         value = self.values(fitted.params, inputs)
         target = lambda_returns(reward, value, batch, self.gamma, self.lambda_)
         whole = (inputs, target, jnp.broadcast_to(batch.valid[..., None], target.shape))

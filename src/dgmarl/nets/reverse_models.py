@@ -22,17 +22,12 @@ class NormalisedLinear(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
-        """Apply ReLU, norm and layer."""
         size, heads = x.shape[-1], () if self.n_heads is None else (self.n_heads,)
         draw = uniform_within(1 / sqrt(size))
-        scale, shift = (
-            self.param("scale", nn.initializers.ones, (size,)),
-            self.param("shift", nn.initializers.zeros, (size,)),
-        )
-        weight, bias = (
-            self.param("weight", draw, (*heads, size, self.features)),
-            self.param("bias", draw, (*heads, self.features)),
-        )
+        scale = self.param("scale", nn.initializers.ones, (size,))
+        shift = self.param("shift", nn.initializers.zeros, (size,))
+        weight = self.param("weight", draw, (*heads, size, self.features))
+        bias = self.param("bias", draw, (*heads, self.features))
 
         def of_rows(x: Array, weight: Array, offset: Array) -> Array:
             rows = normalised_product(x.reshape(-1, size), weight, offset)
@@ -95,7 +90,6 @@ class Perceptron(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B in"]) -> Float[Array, "*B out"]:
-        """Outputs for each row."""
         x = Linear(self.widths[0])(x)
         for width in (*self.widths[1:], self.n_outputs):
             x = NormalisedLinear(width)(x)
@@ -124,10 +118,9 @@ class PairModel(nn.Module):
         size = target.shape[-1] + source.shape[-1]
         draw = uniform_within(1 / sqrt(size))
         weight = self.param("weight", draw, (size, self.widths[0]))
+        bias = self.param("bias", draw, (self.widths[0],))
         of_target = rows_times(target, weight[: target.shape[-1]])
-        of_source = rows_times(source, weight[target.shape[-1] :]) + self.param(
-            "bias", draw, (self.widths[0],)
-        )
+        of_source = rows_times(source, weight[target.shape[-1] :]) + bias
         of_target = of_target[..., None, :, :] if chosen is None else of_target[..., chosen, :]
         x = of_source[..., :, None, :] + of_target
         for width in self.widths[1:]:

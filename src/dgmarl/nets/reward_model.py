@@ -20,7 +20,6 @@ class RewardModel(nn.Module):
     n_actions: int
 
     def setup(self) -> None:
-        """The layers."""
         self.of_state, self.middle, self.last = Linear(self.hidden), Linear(self.hidden), Linear(1)
         draw = uniform_within(1 / sqrt(self.n_agents * self.n_actions))
         self.of_action = self.param("action", draw, (self.n_agents, self.n_actions, self.hidden))
@@ -28,7 +27,6 @@ class RewardModel(nn.Module):
     def __call__(
         self, state: Float[Array, "*B D"], action: Int[Array, "*B N"]
     ) -> Float[Array, "*B"]:
-        """The reward of the actions taken."""
         return self._reward(self.of_state(state) + self._summands(action).sum(axis=-2))
 
     def alternatives(

@@ -4,37 +4,25 @@ or the package is only on PYTHONPATH."""
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from dgmarl.cli.guard import guarded
 from dgmarl.config.yaml import convert
 from dgmarl.paper.grids import GRIDS
 from dgmarl.paper.sweep import train_grid
-from dgmarl.sweeps.executor import BATCHED_RUNS
 from dgmarl.sweeps.plan import Resources
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Train a grid; returns the exit code."""
-    return guarded(lambda _: _train(_parser().parse_args(arguments)))
+    return guarded(lambda _: _train(**vars(_parser().parse_args(arguments))))
 
 
-def _train(options: argparse.Namespace) -> int:
-    given = {
-        name: convert(value, int, f"--{name}")
-        for name in ("seeds", "steps", "workers", "batched")
-        if (value := getattr(options, name)) is not None
-    }
-    resources = Resources(given["workers"], given["batched"], options.apart)
-    train_grid(
-        options.name,
-        options.out,
-        given.get("seeds"),
-        given.get("steps"),
-        options.only,
-        options.runs,
-        resources,
-        options.list,
-    )
+def _train(apart: bool, **options: Any) -> int:
+    for name in ("seeds", "steps", "workers", "batched"):
+        options[name] = convert(options[name], int | None, f"--{name}")
+    used = {name: options.pop(name) for name in ("workers", "batched")}
+    train_grid(**options, resources=Resources(**used, apart=apart))
     return 0
 
 
@@ -45,13 +33,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", help="seeds per run; default: the grid's")
     parser.add_argument("--steps", help="environment steps per seed; default: the grid's")
     parser.add_argument("--workers", default=1, help="programs at a time")
-    parser.add_argument(
-        "--batched", default=BATCHED_RUNS, help="runs of equal shape in one program"
-    )
+    parser.add_argument("--batched", default=Resources().batched, help="runs in one program")
     parser.add_argument("--only", default="", help="regular expression on SCENARIO__METHOD")
-    parser.add_argument("--runs", type=Path, help="folder of run folders, to resume from")
+    parser.add_argument("--runs", type=Path, dest="folders", help="run folders, to resume from")
     parser.add_argument("--apart", action="store_true", help="each program in its own process")
-    parser.add_argument("--list", action="store_true", help="only list the runs")
+    parser.add_argument("--list", action="store_true", dest="only_list", help="only list the runs")
     return parser
 
 

@@ -4,12 +4,13 @@ that test it. What it claims in theory is computed in `paper/theory`.
 A comparison that lacks a result is left out; a claim without any is not tested yet. New results
 need no change here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from dgmarl.paper.grids import (
     ALL_SIZES,
+    BACKBONES,
     LBF_STEPS,
     RANDOM,
     SIX,
@@ -35,7 +36,6 @@ from dgmarl.paper.judging import (
     speed_difference,
     trios,
 )
-from dgmarl.paper.names import BACKBONES
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result
 
@@ -104,10 +104,7 @@ def neighbours(spread: Sequence[Trio]) -> list[tuple[Trio | None, Trio]]:
 def _of_star_spread(results: Sequence[Result], found: Found) -> list[Claim]:
     spread = trios(results, "star-spread", "dg")
     wider = [
-        Comparison(
-            f"{BACKBONES[trio.backbone]} from N = {before.n_agents} to {trio.n_agents}",
-            answer(gap_change(before, trio)),
-        )
+        Comparison(trio.after(before), answer(gap_change(before, trio)))
         for before, trio in neighbours(spread)
         if before
     ]
@@ -125,7 +122,7 @@ def _of_star_spread(results: Sequence[Result], found: Found) -> list[Claim]:
         Claim(
             "Star-Spread",
             "Graph credit is competitive with local and global reward at every N.",
-            [Comparison(trio.named(), not_below(trio.advantage)) for trio in spread],
+            _of_each(spread, _is_competitive),
             lacks=lacks,
         ),
         Claim(
@@ -147,6 +144,18 @@ def _of_star_spread(results: Sequence[Result], found: Found) -> list[Claim]:
             lacks,
         ),
     ]
+
+
+def _of_each(found: Iterable[Trio], judge: Callable[[Trio], Answer]) -> list[Comparison]:
+    return [Comparison(trio.named(), judge(trio)) for trio in found]
+
+
+def _is_competitive(trio: Trio) -> Answer:
+    return not_below(trio.advantage)
+
+
+def _local_wins(trio: Trio) -> Answer:
+    return answer(difference(trio.local, trio.globe))
 
 
 def _better(trio: Trio, name: str, first: Result, second: Result) -> Comparison:
@@ -184,8 +193,9 @@ def _of_aggregates(results: Sequence[Result], found: Found) -> list[Claim]:
     """What the paper says of interquartile means over the six foraging scenarios."""
     own = [one for one in results if one.benchmark == "lbf" and one.scenario in SIX]
     together = over_scenarios(own)
-    whole = isinstance(together, Aggregates) and set(together.scenarios) == set(SIX)
-    table = together if isinstance(together, Aggregates) and whole else None
+    table = None
+    if isinstance(together, Aggregates) and set(together.scenarios) == set(SIX):
+        table = together
     learned = {name: f"{backbone}-dg-learned" for backbone, name in BACKBONES.items()}
 
     def above(rivals: dict[str, str], backbones: dict[str, str]) -> list[Comparison]:
@@ -199,11 +209,8 @@ def _of_aggregates(results: Sequence[Result], found: Found) -> list[Claim]:
                     continue
                 said = answer(iqm_contrast(table, (mine, theirs), np.subtract))
                 short = any(1.1 * one.budget < LBF_STEPS for one in table.of_method[theirs])
-                compared.append(
-                    Comparison(
-                        f"{name} against {label}", "open" if short and said == "yes" else said
-                    )
-                )
+                said = "open" if short and said == "yes" else said
+                compared.append(Comparison(f"{name} against {label}", said))
         return compared
 
     return [
@@ -270,7 +277,7 @@ def _of_scenarios(results: Sequence[Result], found: Found) -> list[Claim]:
         Claim(
             "Foraging",
             "Where a heuristic graph is at hand, it outperforms both local and global reward.",
-            [Comparison(trio.named(), answer(trio.advantage)) for trio in oracle],
+            _of_each(oracle, lambda trio: answer(trio.advantage)),
             "the heuristic joins players that are near each other: that is too much where food "
             "can be taken alone, and as good as global reward where two players suffice for "
             "everything",
@@ -290,16 +297,13 @@ def _of_scenarios(results: Sequence[Result], found: Found) -> list[Claim]:
             "Foraging",
             "The learned graph is competitive with the better of local and global reward in every "
             "scenario.",
-            [Comparison(trio.named(), not_below(trio.advantage)) for trio in learned],
+            _of_each(learned, _is_competitive),
             "the same: its graph is too dense where food can be taken alone",
         ),
         Claim(
             "Foraging",
             "In the vanilla scenarios local reward beats global reward.",
-            [
-                Comparison(trio.named(), answer(difference(trio.local, trio.globe)))
-                for trio in vanilla
-            ],
+            _of_each(vanilla, _local_wins),
             "in 10x10-3p-3f both take nearly all the food after 5 million steps",
         ),
         _struggling(found),
@@ -308,18 +312,12 @@ def _of_scenarios(results: Sequence[Result], found: Found) -> list[Claim]:
             "Foraging",
             f"Where one of two is paid for what both lift ({', '.join(SELFISH)}), local reward "
             "fails.",
-            [
-                Comparison(trio.named(), answer(difference(trio.globe, trio.local)))
-                for trio in selfish
-            ],
+            _of_each(selfish, lambda trio: opposite(_local_wins(trio))),
         ),
         Claim(
             "Foraging",
             "With a third agent (15x15-3p-4f-coop) local reward is ahead of global reward.",
-            [
-                Comparison(trio.named(), answer(difference(trio.local, trio.globe)))
-                for trio in third
-            ],
+            _of_each(third, _local_wins),
         ),
     ]
 
@@ -429,26 +427,23 @@ def _of_smaclite(results: Sequence[Result], found: Found) -> list[Claim]:
     fast = [f"{label}{FAST}" for label in credits_of("mappo", "-learned")]
     lacks = lacking(found, choose("smaclite", missing, fast))
     few = len(battles) <= len(maps) / 2  # which are not most
+
+    def as_good(trio: Trio) -> Answer:
+        return "open" if few else not_below(difference(trio.graph, trio.globe))
+
     return [
         Claim(
             "SMAClite",
             "Graph credit is about as good as global reward in most maps.",
-            [
-                Comparison(
-                    trio.named(), "open" if few else not_below(difference(trio.graph, trio.globe))
-                )
-                for trio in battles.values()
-            ],
+            _of_each(battles.values(), as_good),
             TOO_SPARSE,
             lacks,
         ),
         Claim(
             "SMAClite",
             "The learned graph does not improve on the better of local and global reward.",
-            [
-                Comparison(trio.named(), opposite(_surely(answer(trio.advantage))))
-                for trio in battles.values()
-            ],
+            # Undecided counts for it.
+            _of_each(battles.values(), lambda trio: "no" if trio.advantage.low > 0 else "yes"),
             lacks=lacks,
         ),
         Claim(
@@ -466,11 +461,6 @@ def _of_smaclite(results: Sequence[Result], found: Found) -> list[Claim]:
         ),
         *_of_mixers(battles, found),
     ]
-
-
-def _surely(said: Answer) -> Answer:
-    """Undecided counts as no: for a claim that something does not exceed another."""
-    return "yes" if said == "yes" else "no"
 
 
 def _ahead(trio: Trio | None, beaten: str) -> list[Comparison]:

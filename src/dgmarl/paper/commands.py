@@ -22,11 +22,20 @@ from dgmarl.errors import UsageError
 if TYPE_CHECKING:
     from dgmarl.sweeps.plan import Plan
 
-KEPT = f"what is finished or has a run folder is kept: to go on, {AGAIN}"
+
+@dataclass(frozen=True, kw_only=True)
+class Programs(Execution):
+    """Options of commands that train runs of the paper."""
+
+    apart: bool = False
+    """Each program in its own process: under CUDA MPS several then share a GPU."""
+
+    def after_stop(self) -> str:
+        return f"what is finished or has a run folder is kept: to go on, {AGAIN}"
 
 
 @dataclass(frozen=True)
-class Reproduce(Execution):
+class Reproduce(Programs):
     """Train the runs of a figure of the paper that are not finished, and draw it; or draw it from
     published results."""
 
@@ -38,19 +47,12 @@ class Reproduce(Execution):
     """Seeds per run."""
     steps: OptionalCount = None
     """Environment steps per seed. Default: the paper's."""
-    apart: bool = False
-    """Each program in its own process: under CUDA MPS several then share a GPU."""
     dry_run: bool = False
     """Only list the runs and estimate the time on this machine, from a short trial."""
     from_: Annotated[Path | None, left_out("DIR", "from")] = None
     """Train nothing: draw from the published results below this folder, such as results."""
 
-    def after_stop(self) -> str:
-        """For whoever pressed Ctrl-C."""
-        return KEPT
-
     def run(self) -> int:
-        """Plan, train with one progress bar, draw, and print where the page is."""
         from dgmarl.paper import reproduce
         from dgmarl.report.results import read_results
         from dgmarl.sweeps.plan import connected, prepare_process, refuse_empty, train_plan
@@ -99,7 +101,7 @@ def _print_plan(plan: "Plan") -> int:
 
 
 @dataclass(frozen=True)
-class Grid(Execution):
+class Grid(Programs):
     """Train one of the paper's grids or ablations and publish one file per run; runs that have
     their file are skipped."""
 
@@ -112,8 +114,6 @@ class Grid(Execution):
     """Seeds per run. Default: the grid's."""
     steps: OptionalCount = None
     """Environment steps per seed. Default: the grid's."""
-    apart: bool = False
-    """Each program in its own process: under CUDA MPS several then share a GPU."""
     only: Annotated[str, left_out("PATTERN")] = ""
     """Only runs whose SCENARIO__METHOD this regular expression matches."""
     runs: OptionalFolder = None
@@ -121,12 +121,7 @@ class Grid(Execution):
     list: bool = False
     """Only list the runs, with their seeds and steps and whether they are done."""
 
-    def after_stop(self) -> str:
-        """For whoever pressed Ctrl-C."""
-        return KEPT
-
     def run(self) -> int:
-        """Train with one progress bar."""
         from dgmarl.paper.sweep import train_grid
         from dgmarl.sweeps.plan import connected
 
@@ -150,7 +145,6 @@ class Theory:
     """Fewer and smaller MDPs: seconds instead of a minute or two."""
 
     def run(self) -> int:
-        """Run all checks with a progress bar and print the verdicts."""
         from rich.console import Console
         from rich.progress import Progress
 

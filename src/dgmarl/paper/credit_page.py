@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dgmarl.paper.grids import RIVALS, SIX, SIZES
+from dgmarl.paper.grids import BACKBONES, RIVALS, SIX, SIZES
 from dgmarl.paper.judging import Trio, trios
-from dgmarl.paper.names import BACKBONES
+from dgmarl.paper.result_sections import verdict
 from dgmarl.paper.tables import markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result
@@ -90,11 +90,9 @@ def _labels() -> list[str]:
 def _against_baselines(pairs: Sequence[Trio]) -> str:
     rows = []
     for trio in pairs:
-        interval = trio.advantage
-        verdict = "better" if interval.low > 0 else "worse" if interval.high < 0 else "open"
         baseline = style(trio.better_baseline.method).name
         names = (BACKBONES[trio.backbone], f"`{trio.scenario}`", baseline)
-        rows.append((*names, text(interval), verdict))
+        rows.append((*names, text(trio.advantage), verdict(trio.advantage)))
     titles = ("backbone", "scenario", "better baseline", "graph minus baseline", "")
     return markdown(titles, rows)
 
@@ -103,8 +101,7 @@ def _star_spread_table(results: Sequence[Result]) -> str:
     own = [result for result in results if result.benchmark == STAR_SPREAD]
     rows = []
     for label in dict.fromkeys((*BASELINES, *(result.method for result in own))):
-        cells = _finals(own, SIZES, label)
-        rows.append((style(label).name, *cells))
+        rows.append((style(label).name, *_finals(own, SIZES, label)))
     return markdown(("credit", *(f"N = {size.removeprefix('n')}" for size in SIZES)), rows)
 
 

@@ -13,8 +13,8 @@ from dgmarl.config.presets import Preset
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
-from dgmarl.paper.names import BACKBONES
 
+BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
 SEEDS = 10
 LBF_STEPS = 5_000_000
 STAR_SPREAD_STEPS = 1_000_000
@@ -38,8 +38,7 @@ SIX = (*VANILLA, *WINNER_TAKES_ALL)
 SIZES = ("n5", "n10", "n20", "n50")
 """Star-Spread with this many agents."""
 ALL_SIZES = ("n5", "n7", "n10", "n20", "n50", "n100")
-"""The same with the scripts' 7 and the largest that the paper's code tests, which the ablations
-leave out."""
+"""Also the scripts' 7 and the largest of the paper's code, which the ablations leave out."""
 LEARNED_SIZES = ALL_SIZES[:-1]
 """Where a graph is learned too: N = 100 has 10,000 pairs of agents in each step."""
 VALUE_BASED = ("iql", "vdn", "qmix", "qplex")
@@ -142,8 +141,7 @@ def _as_published(run: Run) -> Run:
 
 
 def _star_spread() -> list[Run]:
-    """IPPO and MAPPO with local, global, oracle-graph and learned-graph credit, for a growing
-    number of agents."""
+    """IPPO and MAPPO with local, global, oracle-graph and learned-graph credit, by size."""
     given = [Variant(method) for backbone in BACKBONES for method in credits_of(backbone)]
     learned = [Variant(f"{backbone}-dg", "learned") for backbone in BACKBONES]
     return [
@@ -154,8 +152,7 @@ def _star_spread() -> list[Run]:
 
 
 def _star_spread_unscaled() -> list[Run]:
-    """Star-Spread without the paper's standardisation of rewards, which uses other statistics for
-    each credit rule: a control."""
+    """A control without the standardisation, whose statistics differ between credit rules."""
     return [
         replace(run, benchmark="star-spread-unscaled", overrides={"credit.reward_scaling": "none"})
         for run in _star_spread()
@@ -228,8 +225,7 @@ def _annealed() -> list[Run]:
 
 
 def _rivals_star_spread() -> list[Run]:
-    """Credit rules with the default preset, local and global credit too, since the paper's preset
-    standardises rewards here."""
+    """With the default preset; local and global credit too, since the paper's standardises here."""
     variants = [
         Variant(f"{backbone}-{credit}") for backbone in BACKBONES for credit in ("local", "global")
     ]
@@ -278,8 +274,7 @@ def _weights(weighted: bool, beta: float) -> tuple[str, dict[str, Any]]:
 
 
 def _credit_ablations() -> list[Ablation]:
-    """Weights of other agents' rewards, forms of the advantage, and thresholds, inputs and encoder
-    sizes of the learned graph."""
+    """Weights of others' rewards, forms of the advantage, and options of the learned graph."""
     found = [Ablation("local", "", {}), Ablation("global", "", {})]
     for weighted in (True, False):
         found += [

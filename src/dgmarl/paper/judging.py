@@ -5,10 +5,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dgmarl.paper.grids import Run
-from dgmarl.paper.names import BACKBONES
+from dgmarl.paper.grids import BACKBONES, Run
 from dgmarl.report.aggregate import Aggregates
-from dgmarl.report.results import Result, on_grid
+from dgmarl.report.results import Result, on_grid, span
 from dgmarl.report.statistics import (
     Interval,
     aggregate_interval,
@@ -72,8 +71,7 @@ class Claim(NamedTuple):
         if not self.lacks:
             return ""
         steps = sum(run.steps * run.seeds for run in self.lacks)
-        lengths = sorted({run.steps for run in self.lacks})
-        each = " to ".join(dict.fromkeys(f"{n / 1e6:g}" for n in (lengths[0], lengths[-1])))
+        each = span(run.steps / 1e6 for run in self.lacks)
         return (
             f"not yet trained to the end: {len(self.lacks)} run{'s' * (len(self.lacks) > 1)} of "
             f"{each} million steps in `results/{self.lacks[0].benchmark}` "
@@ -97,20 +95,22 @@ class Trio(NamedTuple):
 
     @property
     def better_baseline(self) -> Result:
-        """Local or global, whichever has the higher mean. Choosing after the fact favours the
-        baseline."""
+        """Local or global, whichever has the higher mean, which favours the baseline."""
         return max((self.local, self.globe), key=lambda result: result.final.mean())
 
     @property
     def advantage(self) -> Interval:
-        """Mean of the graph minus mean of the better baseline, seeds of both resampled
-        independently."""
+        """Mean of the graph minus that of the better baseline, seeds resampled independently."""
         return difference(self.graph, self.better_baseline)
 
     @property
     def n_agents(self) -> int:
         """N of a Star-Spread scenario."""
         return int(self.scenario.removeprefix("n"))
+
+    def after(self, before: "Trio") -> str:
+        """Backbone and the step from a smaller N, for a sentence."""
+        return f"{BACKBONES[self.backbone]} from N = {before.n_agents} to {self.n_agents}"
 
     def named(self) -> str:
         """Backbone and scenario, for a sentence."""
@@ -143,8 +143,7 @@ def trios(
 
 
 def difference(first: Result, second: Result) -> Interval:
-    """Mean final return of the first minus that of the second. If one had more steps, it is cut at
-    the other's."""
+    """Of mean final returns. If one result had more steps, it is cut at the other's."""
     fewest = min(first.budget, second.budget)
     finals = [
         (one.up_to(fewest) if one.budget > 1.1 * fewest else one).final for one in (first, second)
@@ -153,8 +152,7 @@ def difference(first: Result, second: Result) -> Interval:
 
 
 def speed_difference(first: Result, second: Result) -> Interval:
-    """Mean return over the steps that both had, of the first minus that of the second: above 0 if
-    the first learns faster."""
+    """Of mean returns over the steps that both had: above 0 if the first learns faster."""
     last = min(first.budget, second.budget)
     return contrast_interval(
         [on_grid(one, last=last).mean(axis=1) for one in (first, second)], [1, -1]
@@ -170,8 +168,7 @@ def gap_change(before: Trio, after: Trio) -> Interval:
 def iqm_contrast(
     together: Aggregates, methods: Sequence[str], combine: Callable[..., np.ndarray]
 ) -> Interval:
-    """A function of the interquartile means of several methods, all runs resampled within their
-    scenarios."""
+    """A function of the IQMs of several methods, all runs resampled within their scenarios."""
     strata = [stratum for method in methods for stratum in together.finals(method)]
     n = len(together.scenarios)
 
@@ -198,8 +195,7 @@ def opposite(given: Answer) -> Answer:
 
 
 def is_above(result: Result, bound: float, steps: int) -> Answer:
-    """Whether the final return is above a bound; open if it is below after clearly fewer steps than
-    the paper's."""
+    """Whether the final return is above a bound; open if it is below after clearly fewer steps."""
     above = answer(mean_interval(result.final - bound))
     return "open" if above == "no" and 1.1 * result.budget < steps else above
 

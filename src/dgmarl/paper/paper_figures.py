@@ -31,8 +31,7 @@ class PaperFigure:
     """What the paper does not state, and what is chosen here."""
     runs: tuple[Run, ...]
     also: tuple[str, ...] = ()
-    """Prefixes of further methods, shown where there are results of them in the figure's
-    benchmark."""
+    """Prefixes of further methods, shown where the benchmark has results of them."""
 
     def shows(self, result: Result) -> bool:
         """Whether a result is part of the figure."""
@@ -50,27 +49,19 @@ class PaperFigure:
 MOTIVATION = PaperFigure(
     "motivation",
     1,
-    (
-        "MAPPO with local, global and graph credit in two foraging scenarios: one of many agents, "
-        "one that needs cooperation."
-    ),
-    (
-        "Scenarios (the paper names none): 15x15-4p-3f and 8x8-2p-4f-coop. Graph: the oracle's. 10 "
-        "seeds."
-    ),
+    "MAPPO with local, global and graph credit in two foraging scenarios: one of many agents, "
+    "one that needs cooperation.",
+    "Scenarios (the paper names none): 15x15-4p-3f and 8x8-2p-4f-coop. Graph: the oracle's. 10 "
+    "seeds.",
     choose("lbf", ("15x15-4p-3f", "8x8-2p-4f-coop"), credits_of("mappo", "-oracle")),
 )
 RANDOM_GRAPHS = PaperFigure(
     "random-graphs",
     1,
-    (
-        "MAPPO-DG with random graphs of density p, with the oracle's and with learned ones, "
-        "between local and global credit."
-    ),
-    (
-        "Scenarios: all six of foraging. p: 0.1, 0.3, 0.5, 0.7 and 0.9 (the script has 0.7, its "
-        "default is 0.3). 10 seeds."
-    ),
+    "MAPPO-DG with random graphs of density p, with the oracle's and with learned ones, "
+    "between local and global credit.",
+    "Scenarios: all six of foraging. p: 0.1, 0.3, 0.5, 0.7 and 0.9 (the script has 0.7, its "
+    "default is 0.3). 10 seeds.",
     choose(
         "lbf",
         SIX,
@@ -93,10 +84,8 @@ MPE = PaperFigure(
 LBF = PaperFigure(
     "lbf",
     1,
-    (
-        "Six foraging scenarios: IPPO and MAPPO with local, global and learned-graph credit, IQL "
-        "and QMIX; each, and all together."
-    ),
+    "Six foraging scenarios: IPPO and MAPPO with local, global and learned-graph credit, IQL "
+    "and QMIX; each, and all together.",
     "10 seeds; the last evaluation counts.",
     choose(
         "lbf",
@@ -115,14 +104,10 @@ LBF = PaperFigure(
 SMACLITE = PaperFigure(
     "smaclite",
     1,
-    (
-        "Six SMAClite maps: MAPPO with local, global and learned-graph credit, QMIX and QPLEX; "
-        "each, and all together."
-    ),
-    (
-        "5 seeds; returns, not win rates; corridor for 5 million steps with all methods (the QMIX "
-        "script has 2 million)."
-    ),
+    "Six SMAClite maps: MAPPO with local, global and learned-graph credit, QMIX and QPLEX; "
+    "each, and all together.",
+    "5 seeds; returns, not win rates; corridor for 5 million steps with all methods (the QMIX "
+    "script has 2 million).",
     choose("smaclite", tuple(SMACLITE_STEPS), (*credits_of("mappo", "-learned"), "qmix", "qplex")),
     also=("mappo-",),
 )

@@ -1,24 +1,17 @@
-"""The sections of `docs/results.md` for each benchmark: one table and one picture, and the rest
-folded."""
+"""The sections of `docs/results.md`: one table and one picture each, and the rest folded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from dgmarl.paper.claims import (
-    FAST,
-    VALUES_OF_PAPER,
-    compare_values,
-    neighbours,
-)
-from dgmarl.paper.grids import LBF_STEPS, SIX, SMACLITE_STEPS
+from dgmarl.paper.claims import FAST, VALUES_OF_PAPER, compare_values, neighbours
+from dgmarl.paper.grids import BACKBONES, LBF_STEPS, SIX, SMACLITE_STEPS, VALUE_BASED
 from dgmarl.paper.judging import Claim, Trio, difference, gap_change, trios
-from dgmarl.paper.names import BACKBONES, VALUES
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import final_table, final_text, iqm_table, markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
-from dgmarl.report.results import Result, budget_text
+from dgmarl.report.results import Result, budget_text, span
 from dgmarl.report.statistics import Interval, mean_interval
 from dgmarl.report.style import order, style, uses_graph
 
@@ -144,21 +137,10 @@ def _widening(spread: Sequence[Trio]) -> str:
         change = ("", "")
         if before:
             change = _judged(gap_change(before, trio), WIDTHS)
-            changes.append(
-                (
-                    f"{BACKBONES[trio.backbone]} from N = {before.n_agents} to {trio.n_agents}",
-                    change[1],
-                )
-            )
+            changes.append((trio.after(before), change[1]))
         rows.append((BACKBONES[trio.backbone], trio.n_agents, text(gap), share, *change))
-    titles = (
-        "backbone",
-        "N",
-        "graph minus global",
-        "in % of global's return",
-        "change from the N before",
-        "",
-    )
+    share_title, change_title = "in % of global's return", "change from the N before"
+    titles = ("backbone", "N", "graph minus global", share_title, change_title, "")
     return f"""From one N to the next the graph's lead over global reward is
 
 {_tally(changes)}
@@ -175,8 +157,8 @@ def foraging(results: Sequence[Result], drawn: Drawn) -> str:
     if not own:
         return ""
     together = over_scenarios(own)
-    whole = isinstance(together, Aggregates)
-    further = ("profiles", "sample-efficiency", "improvement", "graphs")
+    assert isinstance(together, Aggregates)  # foraging's returns share a scale
+    further = ("intervals", "profiles", "sample-efficiency", "improvement", "graphs")
     return joined(
         f"""## Level-based foraging
 
@@ -184,10 +166,9 @@ A return of 1 is all the food. In `-coop` scenarios every food needs two players
 stronger; elsewhere some foods can be taken alone, and those who take one together share it. The
 oracle's graph joins players near each other. {_size(own)}; the last column has the
 steps of each seed.""",
-        _methods_table(own, together if whole else None),
-        "" if whole else together,
+        _methods_table(own, together),
         _picture("lbf", "curves", drawn),
-        folded("Interquartile means beside the paper's", _against_paper(together) if whole else ""),
+        folded("Interquartile means beside the paper's", _against_paper(together)),
         folded("Every final return with its interval", final_table(own)),
         *(
             folded(
@@ -198,18 +179,12 @@ steps of each seed.""",
         ),
         folded("Value-based methods beside what the paper says of them", _values(own)),
         folded("Density of the graphs", _densities(own)),
-        folded(
-            "Further figures",
-            joined(
-                _picture("lbf", "intervals", drawn), *(_picture("lbf", k, drawn) for k in further)
-            ),
-        ),
+        folded("Further figures", joined(*(_picture("lbf", kind, drawn) for kind in further))),
     )
 
 
-def _methods_table(own: Sequence[Result], together: Aggregates | None) -> str:
-    """Methods down, scenarios across: mean final returns, the interquartile mean over scenarios and
-    the paper's."""
+def _methods_table(own: Sequence[Result], together: Aggregates) -> str:
+    """Methods down, scenarios across: mean final returns, the IQM and the paper's."""
     found = {(one.scenario, one.method): one for one in own}
     scenarios = list(dict.fromkeys(one.scenario for one in own))
     rows = []
@@ -219,7 +194,7 @@ def _methods_table(own: Sequence[Result], together: Aggregates | None) -> str:
             f"{found[name, method].final.mean():.3f}" if (name, method) in found else ""
             for name in scenarios
         ]
-        iqm = text(together.iqm(method)) if together and method in together.of_method else ""
+        iqm = text(together.iqm(method)) if method in together.of_method else ""
         paper = f"{IQM_OF_PAPER[method]:.2f}" if method in IQM_OF_PAPER else ""
         rows.append((style(method).name, *means, iqm, paper, budget_text(*mine)))
     names = (f"`{name}`" for name in scenarios)
@@ -231,16 +206,15 @@ def _values(results: Sequence[Result]) -> str:
     found = {(one.benchmark, one.scenario, one.method): one for one in results}
     rows = []
     for scenario, paper in VALUES_OF_PAPER.items():
-        own = [found.get(("lbf", scenario, method)) for method in VALUES]
+        own = [found.get(("lbf", scenario, method)) for method in VALUE_BASED]
         if any(own):
             cells = ["" if result is None else final_text(result, LBF_STEPS) for result in own]
             judged = Claim("Foraging", paper, compare_values(scenario, found)).verdict
             rows.append((f"`{scenario}`", *cells, paper, f"**{judged}**"))
     if not rows:
         return ""
-    table = markdown(
-        ("scenario", *(style(method).name for method in VALUES), "the paper", "here"), rows
-    )
+    names = (style(method).name for method in VALUE_BASED)
+    table = markdown(("scenario", *names, "the paper", "here"), rows)
     return f"""Numbers without steps are of {LBF_STEPS / 1e6:g} million; results of fewer steps do
 not predict those of more, and IQL and QMIX are compared at equal numbers. IQL learns from local,
 the others from global reward.
@@ -260,8 +234,7 @@ def _graph_credit(results: Sequence[Result], graph: str) -> str:
 
 
 def _against_paper(together: Aggregates) -> str:
-    """Whether the paper's numbers lie within our intervals, where they are of the same scenarios
-    and methods."""
+    """Whether the paper's numbers lie within our intervals, if all scenarios are here."""
     lacking = "; ".join(
         f"{style(one).name} lacks {', '.join(names)}" for one, names in together.left_out.items()
     )
@@ -271,14 +244,9 @@ def _against_paper(together: Aggregates) -> str:
     rows = []
     for method, theirs in IQM_OF_PAPER.items():
         if method in together.of_method:
-            ours = together.iqm(method)
-            place = (
-                "above ours"
-                if theirs > ours.high
-                else "below ours"
-                if theirs < ours.low
-                else "within our interval"
-            )
+            ours, place = together.iqm(method), "within our interval"
+            if not ours.low <= theirs <= ours.high:
+                place = "above ours" if theirs > ours.high else "below ours"
             rows.append((style(method).name, f"{theirs:.2f}", text(ours), place))
     return f"""{left_out}{markdown(("method", "the paper's IQM", "ours", "the paper's lies"), rows)}
 
@@ -295,14 +263,13 @@ def paper_iqms() -> str:
 
 
 def _densities(results: Sequence[Result]) -> str:
-    measured = [
-        result
+    of = {
+        (result.scenario, result.method): f"{_half_way(result):.2f}"
         for result in results
         if uses_graph(result.method) and "graph_density" in result.facts
-    ]
-    if not measured:
+    }
+    if not of:
         return ""
-    of = {(result.scenario, result.method): f"{_half_way(result):.2f}" for result in measured}
     scenarios, methods = (list(dict.fromkeys(key[part] for key in of)) for part in (0, 1))
     rows = [
         (f"`{scenario}`", *(of.get((scenario, method), "") for method in methods))
@@ -313,18 +280,11 @@ def _densities(results: Sequence[Result]) -> str:
 
 
 def _half_way(result: Result) -> float:
-    """Mean graph density over seeds at half of the steps: while policies still change, and after
-    they have found food."""
+    """Mean graph density over seeds at half of the steps, while policies still change."""
     densities = result.metric("graph_density")
     assert densities is not None
-    return float(
-        np.mean(
-            [
-                np.interp(steps[-1] / 2, steps, row)
-                for steps, row in zip(result.steps, densities, strict=True)
-            ]
-        )
-    )
+    seeds = zip(result.steps, densities, strict=True)
+    return float(np.mean([np.interp(steps[-1] / 2, steps, row) for steps, row in seeds]))
 
 
 def battles(results: Sequence[Result], drawn: Drawn) -> str:
@@ -377,20 +337,11 @@ def _maps_table(own: Sequence[Result]) -> str:
 
 
 def _battles_table(own: Sequence[Result]) -> str:
-    rows = []
-    for result in sorted(
-        own, key=lambda one: (list(SMACLITE_STEPS).index(one.scenario), order(one.method))
-    ):
-        cells = [
-            last_mean(result, name)
-            for name in (
-                "final_battle_won",
-                "sampled_return",
-                "sampled_final_battle_won",
-                "graph_density",
-                "graph_f1_interventional",
-            )
-        ]
+    rows, maps = [], list(SMACLITE_STEPS)
+    won, played = "final_battle_won", ("sampled_return", "sampled_final_battle_won")
+    metrics = (won, *played, "graph_density", "graph_f1_interventional")
+    for result in sorted(own, key=lambda one: (maps.index(one.scenario), order(one.method))):
+        cells = [last_mean(result, name) for name in metrics]
         final = text(mean_interval(result.final))
         name = (f"`{result.scenario}`", style(result.method).name)
         rows.append((*name, final, *cells, len(result.final), _steps(result)))
@@ -439,9 +390,8 @@ def _over_several(results: Sequence[Result]) -> str:
 def _size(results: Sequence[Result]) -> str:
     """Runs and environment steps in a sentence."""
     steps = sum(int(one.steps[:, -1].sum()) for one in results) / 1e6
-    seeds = sorted({len(one.final) for one in results})
-    each = " to ".join(dict.fromkeys(map(str, (seeds[0], seeds[-1]))))
-    return f"{len(results)} runs with {each} seeds, {steps:,.0f} million steps"
+    seeds = span(len(one.final) for one in results)
+    return f"{len(results)} runs with {seeds} seeds, {steps:,.0f} million steps"
 
 
 def _picture(name: str, kind: str, drawn: Drawn) -> str:
@@ -451,8 +401,7 @@ def _picture(name: str, kind: str, drawn: Drawn) -> str:
 
 
 def verdict(interval: Interval, words: tuple[str, str, str] = BETTER) -> str:
-    """The first word for an interval above 0, the last for one below, the middle one for
-    neither."""
+    """The first word for an interval above 0, the last for one below, else the middle one."""
     return words[0] if interval.low > 0 else words[2] if interval.high < 0 else words[1]
 
 

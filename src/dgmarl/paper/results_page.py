@@ -9,7 +9,7 @@ import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -46,25 +46,6 @@ MARKS = (
     "<!-- results: written by `python -m dgmarl.paper.results_page` -->",
     "<!-- end of results -->",
 )
-
-
-class Page(NamedTuple):
-    """A page of Markdown and the figures that it shows."""
-
-    text: str
-    figures: dict[str, str]
-    """SVG by file name."""
-
-
-def page(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> Page:
-    """The page of all results that a figure of the paper shows."""
-    drawn = draw_figures(results)
-    files = {
-        f"{name}-{kind}.svg": svg(picture)
-        for name, of_kind in drawn.items()
-        for kind, picture in of_kind.items()
-    }
-    return Page(page_text(results, costs, drawn), files)
 
 
 def draw_figures(results: Sequence[Result]) -> dict[str, dict[str, Figure]]:
@@ -213,15 +194,12 @@ reproduce NAME`, with `--dry-run` to see the runs and an estimate of the time.""
 
 
 def _cost(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
-    devices, versions = (
-        _listed(result.facts[name] for result in results) for name in ("device", "jax")
+    devices, versions, codes = (
+        _listed(result.facts[name] for result in results) for name in ("device", "jax", "code")
     )
-    codes = _listed(result.facts["code"] for result in results)
     commands = "\n".join(
-        (
-            f"    {cost['command']}    # {cost['cells']} runs on {cost['device']}: "
-            f"{_time(cost['seconds'])}"
-        )
+        f"    {cost['command']}    # {cost['cells']} runs on {cost['device']}: "
+        f"{_time(cost['seconds'])}"
         for cost in costs
     )
     made = f"""The commands are those of the releases that were used; today `dgmarl grid NAME`
@@ -265,23 +243,25 @@ def _listed(values: Iterable[object]) -> str:
 
 def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
     """Write `results.md` and `figures/` into a folder, and the README's section."""
-    found, costs = (
-        read_results(results),
-        read_json(results / COSTS) if (results / COSTS).is_file() else [],
-    )
-    content, figures = page(found, costs)
+    found = read_results(results)
+    costs = read_json(results / COSTS) if (results / COSTS).is_file() else []
+    drawn = draw_figures(found)
+    figures = {
+        f"{name}-{kind}.svg": svg(picture)
+        for name, of_kind in drawn.items()
+        for kind, picture in of_kind.items()
+    }
     for old in (out / "figures").glob("*.svg"):
         if old.name.startswith(tuple(f"{name}-" for name in FIGURES)) and old.name not in figures:
             old.unlink()
     for name, figure in figures.items():
         write_atomic(out / "figures" / name, figure)
     if readme is not None:
-        write_atomic(
-            readme, with_section(readme.read_text(encoding="utf-8"), readme_section(found, costs))
-        )
+        text = readme.read_text(encoding="utf-8")
+        write_atomic(readme, with_section(text, readme_section(found, costs)))
     for path, document in other_pages(out, found, results).items():
         write_atomic(path, document)
-    return write_atomic(out / "results.md", content)
+    return write_atomic(out / "results.md", page_text(found, costs, drawn))
 
 
 def other_pages(docs: Path, found: Sequence[Result], results: Path) -> dict[Path, str]:

@@ -9,15 +9,14 @@ from dgmarl.paper.grids import SIX
 from dgmarl.paper.paper_figures import IQM_OF_PAPER, PaperFigure
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.figures import graph_panels, learning_curves, scenario_panels
-from dgmarl.report.results import Result, budget_text
+from dgmarl.report.results import Result, budget_text, span
 from dgmarl.report.statistics import Interval, mean_interval
 from dgmarl.report.style import order, style, styles
 from dgmarl.report.table import interval_texts
 
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
-    """By kind: learning curves, graphs over training, and aggregates over scenarios where returns
-    share a scale."""
+    """By kind: learning curves, graphs over training, aggregates where returns share a scale."""
     looks = styles(result.method for result in results)
     drawn = {"curves": learning_curves(scenario_panels(results), looks)}
     if panels := graph_panels(results):
@@ -25,22 +24,17 @@ def draw(results: Sequence[Result]) -> dict[str, Figure]:
         whole = len(panels) == len(metrics) * len(titles)  # then one row per scenario
         drawn["graphs"] = learning_curves(panels, looks, max(2, len(metrics)) if whole else 2)
     together = over_scenarios(results)
-    return drawn | (
-        together.figures(looks)
-        if isinstance(together, Aggregates) and len(together.scenarios) > 1
-        else {}
-    )
+    if isinstance(together, Aggregates) and len(together.scenarios) > 1:
+        drawn |= together.figures(looks)
+    return drawn
 
 
 def table_page(figure: PaperFigure, results: Sequence[Result], pictures: Iterable[str]) -> str:
     """A page of Markdown: what the figure shows, its pictures, and final returns with intervals."""
     shown = "\n\n".join(f"![{figure.name}, {Path(path).stem}]({path})" for path in pictures)
     together = over_scenarios(results)
-    over_all = (
-        f"## Over scenarios\n\n{iqm_table(together)}"
-        if isinstance(together, Aggregates)
-        else together
-    )
+    if isinstance(together, Aggregates):
+        together = f"## Over scenarios\n\n{iqm_table(together)}"
     return f"""# {figure.name} (version {figure.version})
 
 {figure.about}
@@ -53,7 +47,7 @@ Not stated in the paper, chosen here: {figure.choices}
 
 {final_table(results)}
 
-{over_all}
+{together}
 """
 
 
@@ -68,14 +62,12 @@ def final_table(results: Sequence[Result]) -> str:
     rows = []
     for scenario in dict.fromkeys(result.scenario for result in results):
         own = {method: found[scenario, method] for method in methods if (scenario, method) in found}
-        seeds = sorted({len(result.final) for result in own.values()})
         longest = max(result.budget for result in own.values())
         cells = [final_text(own[method], longest) if method in own else "" for method in methods]
-        counts = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
-        rows.append((f"`{scenario}`", *cells, counts, f"{longest / 1e6:.2g} million"))
-    return markdown(
-        ("scenario", *(style(method).name for method in methods), "seeds", "steps"), rows
-    )
+        seeds = span(len(result.final) for result in own.values())
+        rows.append((f"`{scenario}`", *cells, seeds, f"{longest / 1e6:.2g} million"))
+    names = (style(method).name for method in methods)
+    return markdown(("scenario", *names, "seeds", "steps"), rows)
 
 
 def final_text(result: Result, full: int) -> str:
@@ -86,28 +78,17 @@ def final_text(result: Result, full: int) -> str:
 
 def iqm_table(together: Aggregates) -> str:
     """Per method the interquartile mean, beside the paper's where it is of the same scenarios."""
-    of_paper = (
-        IQM_OF_PAPER if together.benchmark == "lbf" and set(together.scenarios) == set(SIX) else {}
-    )
+    whole = together.benchmark == "lbf" and set(together.scenarios) == set(SIX)
+    of_paper = IQM_OF_PAPER if whole else {}
     rows = []
     for method in together.of_method:
         worst = min(values.mean() for values in together.finals(method))
         paper = [f"{of_paper[method]:.2f}" if method in of_paper else ""] if of_paper else []
         steps = [] if together.comparable() else [budget_text(*together.of_method[method])]
-        rows.append(
-            (
-                style(method).name,
-                text(together.iqm(method)),
-                *paper,
-                f"{worst:.3f}",
-                together.runs(method),
-                *steps,
-            )
-        )
-    paper, steps = (
-        ["the paper's IQM"] if of_paper else [],
-        [] if together.comparable() else ["steps"],
-    )
+        iqm, runs = text(together.iqm(method)), together.runs(method)
+        rows.append((style(method).name, iqm, *paper, f"{worst:.3f}", runs, *steps))
+    paper = ["the paper's IQM"] if of_paper else []
+    steps = [] if together.comparable() else ["steps"]
     return markdown(("method", "IQM", *paper, "mean in its worst scenario", "runs", *steps), rows)
 
 

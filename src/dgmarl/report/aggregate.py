@@ -1,5 +1,4 @@
-"""Methods over all scenarios of a benchmark: estimates with intervals, profiles, who beats whom,
-and how fast."""
+"""Methods over all scenarios of a benchmark: estimates, profiles, who beats whom, how fast."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -8,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dgmarl.report import figures
-from dgmarl.report.results import SHARED_SCALE, Result, budget_text, on_grid, same_budget
+from dgmarl.report.results import SHARED_SCALE, Result, budget_text, on_grid, same_budget, span
 from dgmarl.report.statistics import (
     ESTIMATORS,
     Interval,
@@ -24,8 +23,7 @@ N_THRESHOLDS = 101
 
 
 class Aggregates(NamedTuple):
-    """Methods that have a result in each of these scenarios; scenario k is the same for all of
-    them."""
+    """Methods that have a result in each of these scenarios, in the same order."""
 
     benchmark: str
     scenarios: tuple[str, ...]
@@ -130,8 +128,7 @@ class Aggregates(NamedTuple):
         return "; ".join([most, *(f"{', '.join(of_budget[text])}: {text}" for text in fewer)])
 
     def _caption(self, marks: str) -> str:
-        counts = sorted({self.runs(method) for method in self.of_method})
-        runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        runs = span(map(self.runs, self.of_method))
         scenarios = "1 scenario" if len(self.scenarios) == 1 else f"{len(self.scenarios)} scenarios"
         steps = "" if self.comparable() else f", not of equally many steps ({self._budgets()})"
         return (

@@ -1,5 +1,4 @@
-"""What a reader must know before comparing results: missing seeds, unequal budgets, graphs without
-information."""
+"""What to know before comparing results: missing seeds, budgets, graphs without information."""
 
 from collections.abc import Sequence
 

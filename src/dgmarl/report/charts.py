@@ -48,8 +48,7 @@ def over_axes(
 def curve(
     x: Float[np.ndarray, "S K"], values: Float[np.ndarray, "S K"]
 ) -> list[list[float] | None]:
-    """Points of the axis, the mean over seeds and the ends of its interval; without ends where
-    there is one seed."""
+    """Points of the axis, the mean over seeds, and the ends of its interval if there is one."""
     end = x[:, -1].min()
     points = np.unique(np.linspace(x[:, 0].min(), end, N_POINTS))
     x = np.minimum(x, end)  # a seed that took a few more steps ends with its last evaluation, too

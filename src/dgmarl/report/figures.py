@@ -22,7 +22,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from dgmarl.files import is_number, write_atomic
-from dgmarl.report.results import Result, grouped, on_grid
+from dgmarl.report.results import Result, grouped, on_grid, span
 from dgmarl.report.statistics import Band, Interval, aggregate_band, mean
 from dgmarl.report.style import AXES, METRICS, Looks, Style, order, styles
 
@@ -61,17 +61,9 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
-} | dict.fromkeys(
-    (
-        "text.color",
-        "axes.edgecolor",
-        "axes.labelcolor",
-        "axes.titlecolor",
-        "xtick.color",
-        "ytick.color",
-    ),
-    INK,
-)
+    **dict.fromkeys(("text.color", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "axes.titlecolor"), INK),
+}
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -115,12 +107,9 @@ def learning_curves(
         ax.set_ylim(panel.ends)
         _steps_axis(ax)
     _legend(figure, [result.method for result in shown], looks)
-    seeds = sorted({len(result.final) for result in shown})
-    counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    return _caption(
-        figure,
-        f"Lines: mean over {counts} seed{'s' * (seeds != [1])}; bands: 95 % bootstrap over seeds",
-    )
+    seeds = span(len(result.final) for result in shown)
+    lines = f"Lines: mean over {seeds} seed{'s' * (seeds != '1')}"
+    return _caption(figure, f"{lines}; bands: 95 % bootstrap over seeds")
 
 
 def scenario_panels(results: Sequence[Result]) -> list[Panel]:
@@ -129,8 +118,7 @@ def scenario_panels(results: Sequence[Result]) -> list[Panel]:
 
 
 def graph_panels(results: Sequence[Result]) -> list[Panel]:
-    """Density of the dependence graphs, and their F1 against known ones, over training, wherever
-    they change."""
+    """Density of the graphs, and their F1 against known ones, wherever they change."""
     names = ("graph_density", "graph_f1_oracle", "graph_f1_interventional")
     return [
         Panel(panel.title, measured, metric, METRICS[metric], (-0.02, 1.02))
@@ -148,8 +136,7 @@ def _changes(values: np.ndarray | None) -> bool:
 def sample_efficiency(
     bands: Mapping[str, Band], last: Mapping[str, float], caption: str, looks: Looks
 ) -> Figure:
-    """Interquartile mean over scenarios at every number of steps, by method, up to its last
-    step."""
+    """IQM over scenarios at every number of steps, by method, up to its last step."""
     figure, (ax,) = _panels(1)
     for method, band in bands.items():
         _band(ax, np.linspace(0, last[method], len(band.estimate)), band, looks[method])
@@ -163,8 +150,7 @@ def sample_efficiency(
 def intervals(
     estimates: Mapping[str, Mapping[str, Interval]], caption: str, looks: Looks
 ) -> Figure:
-    """One panel per kind of estimate (IQM, mean, ...), one row per method: a tick for the estimate,
-    a bar for its interval."""
+    """One panel per kind of estimate, one row per method: a tick, and a bar for its interval."""
     methods = sorted({method for of_kind in estimates.values() for method in of_kind}, key=order)
     height = 0.5 + 0.2 * len(methods)
     figure, axes = _panels(len(estimates), height, columns=4, sharey=True)
@@ -238,8 +224,7 @@ def cost_against_return(
 
 @styled
 def parallel_coordinates(columns: Mapping[str, Sequence[Any]], caption: str) -> Figure:
-    """A line per run through its value in each column; the last column, numbers, gives the
-    colour."""
+    """A line per run through its value in each column; the last one gives the colour."""
     width = 2 * COLUMN
     figure = Figure(figsize=(width, 3.0), layout="constrained", facecolor="white")
     ax = figure.subplots()
@@ -279,8 +264,7 @@ def _axis(ax: Axes, place: int, values: Sequence[Any]) -> np.ndarray:
 
 
 def svg(figure: Figure) -> str:
-    """A whole SVG file on white; the same data give the same text, and on any version of matplotlib
-    the same last line."""
+    """An SVG file on white; its last line is the same with every version of matplotlib."""
     return f"{_coloured(_svg(figure), ON_WHITE)}<!-- data {data_digest(figure)} -->\n"
 
 
@@ -325,8 +309,7 @@ def _coloured(text: str, colours: Mapping[str, str]) -> str:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem.svg` and `stem.png` (200 dots per inch); afterwards the figure has the colours of
-    white paper."""
+    """Write `stem.svg` and `stem.png` (200 dots per inch), in the colours of white paper."""
     files = {".svg": svg(figure), ".png": _png(figure)}
     return [
         write_atomic(stem.with_name(stem.name + suffix), content)

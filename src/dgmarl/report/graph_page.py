@@ -66,8 +66,7 @@ def graph_page(compared: Compared, result: Result | str) -> str:
 
 
 def graphs_data(compared: Compared) -> dict[str, Any]:
-    """What `graph.js` shows: by name the graphs of every episode and step, ratios in thousandths or
-    edges as 0 and 1."""
+    """What `graph.js` shows: by name the graphs of every step, ratios in thousandths or edges."""
     threshold = None if compared.threshold is None else round(UNIT * compared.threshold)
     return {
         "names": list(compared.graphs),
@@ -85,15 +84,13 @@ def graphs_data(compared: Compared) -> dict[str, Any]:
 
 
 def thousandths(ratios: Float[np.ndarray, "*B"]) -> Int[np.ndarray, "*B"]:
-    """The largest k for which a ratio is not below the threshold k / 1000, compared in single
-    precision as in training."""
+    """The largest k with ratio >= k / 1000, compared in single precision as in training."""
     thresholds = (np.arange(HIGHEST_RATIO + 1) / UNIT).astype(np.float32)
     return np.searchsorted(thresholds, ratios, side="right") - 1
 
 
 def over_training(result: Result) -> list[dict[str, Any]]:
-    """Charts for `charts.js`: agreement with each reference beside the density, and the models'
-    entropies; seeds averaged."""
+    """Charts for `charts.js`: agreement with each reference, density, the models' entropies."""
     groups: dict[str, dict[str, tuple[str, str, str]]] = {
         f"against the {name} graph": {
             f"graph_{measure}_{name}": drawn for measure, drawn in DRAWN.items()

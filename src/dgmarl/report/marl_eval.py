@@ -43,8 +43,7 @@ def marl_eval(results: Iterable[Result]) -> dict[str, Any]:
 
 
 def read_marl_eval(path: Path) -> list[Result]:
-    """Results from a file of this format; every run of an algorithm must have the same number of
-    evaluations."""
+    """Results from a file; every run of an algorithm must have as many evaluations."""
     content = read_json(path)
     try:
         return [

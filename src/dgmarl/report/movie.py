@@ -42,8 +42,7 @@ def write_movie(
 
 
 def _pictures(frames: Sequence[str], rasterise: Rasterise) -> list[np.ndarray]:
-    """`[height, width, 3]` each, all of the first one's size, which is even, as video encoders want
-    it."""
+    """`[height, width, 3]` each, of the first one's size, made even for video encoders."""
     from PIL import Image
 
     opened = [Image.open(io.BytesIO(rasterise(frame, WIDTH))).convert("RGB") for frame in frames]

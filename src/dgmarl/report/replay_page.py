@@ -1,5 +1,4 @@
-"""The replay page: episodes one can watch, with dependence arrows, rewards and where credit
-flows."""
+"""The replay page: episodes to watch, with dependence arrows, rewards and credit."""
 
 from html import escape
 from typing import Any

@@ -62,8 +62,7 @@ class Result(NamedTuple):
         return int(self.steps[:, -1].min())
 
     def up_to(self, steps: int) -> "Result":
-        """As if it had ended then: of every seed its last evaluation before, or at, that many
-        steps."""
+        """As if it had ended then: of every seed its last evaluation up to that many steps."""
         last = np.maximum((self.steps <= steps).sum(axis=1, keepdims=True) - 1, 0)
         cut = (np.take_along_axis(values, last, axis=1) for values in (self.steps, self.returns))
         return self._replace(**dict(zip(("steps", "returns"), cut, strict=True)))
@@ -86,8 +85,13 @@ def same_budget(results: Iterable[Result]) -> bool:
 
 def budget_text(*results: Result) -> str:
     """Steps in a sentence: `5 million`, or of several results `0.5 to 5 million`."""
-    budgets = sorted({f"{result.budget / 1e6:.2g}" for result in results}, key=float)
-    return " to ".join(dict.fromkeys((budgets[0], budgets[-1]))) + " million"
+    return f"{span(float(f'{result.budget / 1e6:.2g}') for result in results)} million"
+
+
+def span(numbers: Iterable[float]) -> str:
+    """Numbers in a sentence: `5`, or of different ones `3 to 5`."""
+    found = sorted(set(numbers))
+    return " to ".join(f"{n:g}" for n in dict.fromkeys((found[0], found[-1])))
 
 
 def grouped(results: Iterable[Result], field: str) -> dict[str, list[Result]]:
@@ -103,8 +107,7 @@ class NoEvaluationError(UsageError):
 
 
 def gather(paths: Sequence[Path]) -> list[Result]:
-    """Results of run folders, published files, marl-eval files, and of all run folders and
-    published files below a folder."""
+    """Results of files and run folders, and of all below a folder."""
     results = [result for path in dict.fromkeys(paths) for result in _read(path)]
     for result in results:
         for note in result.facts["notes"] if "folder" in result.facts else ():
@@ -113,8 +116,7 @@ def gather(paths: Sequence[Path]) -> list[Result]:
 
 
 def read_results(folder: Path) -> list[Result]:
-    """All published results below a folder, by benchmark, scenario (numbers in numerical order) and
-    method."""
+    """All published results below a folder, in the order of `place`."""
     if not folder.is_dir():
         raise UsageError(
             f"{folder} is not a folder: name one with files SCENARIO__METHOD.json, for example "
@@ -301,8 +303,7 @@ def _read(path: Path) -> list[Result]:
 
 
 def _evaluated_runs(folder: Path) -> Iterator[Result]:
-    """All run folders below a folder, but for those that have only just begun, which are named in a
-    warning."""
+    """All run folders below a folder; those that have only just begun are warned of."""
     for path in sorted(found.parent for found in folder.rglob("config.yaml")):
         try:
             yield read_run(path)
@@ -311,8 +312,7 @@ def _evaluated_runs(folder: Path) -> Iterator[Result]:
 
 
 def _distinct(results: list[Result]) -> list[Result]:
-    """Several results of one method in one scenario are told apart by the names of their folders,
-    then by number."""
+    """Results of the same method and scenario are told apart by folder, then by number."""
     seen: dict[tuple[str, str, str], int] = {}
     places = [result[:3] for result in results]
     for k, result in enumerate(results):

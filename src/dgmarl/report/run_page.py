@@ -21,7 +21,7 @@ from dgmarl.report.caveats import caveats
 from dgmarl.report.charts import charts_data
 from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
-from dgmarl.report.results import Result, grouped, place
+from dgmarl.report.results import Result, grouped, place, span
 from dgmarl.report.search import Search, searches
 from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import Looks, Style, env_names, order, style, styles, uses_graph
@@ -46,19 +46,12 @@ class Row(NamedTuple):
     cells: list[str]
 
 
-class GraphPicture(NamedTuple):
-    """How often each edge was present in a replay."""
-
-    name: str
-    shares: list[list[float]]
-    density: float
-
-
 class Replays(NamedTuple):
     """What the viewer shows."""
 
     shown: list[dict[str, Any]]
-    graphs: list[GraphPicture]
+    graphs: list[dict[str, Any]]
+    """How often each edge was present in a replay."""
     lacking: list[str]
     """Of which runs none is shown, and why."""
 
@@ -188,19 +181,14 @@ def _costs(results: Sequence[Result], looks: Looks) -> list[Figure]:
                 )
                 for result in timed
             }
+            seeds = span(len(one.final) for one in timed)
             caption = (
-                f"{env}: {_seeds(timed)} side by side, compiling not counted; bars: 95 % bootstrap "
+                f"{env}: {seeds} seeds side by side, compiling not counted; bars: 95 % bootstrap "
                 "over seeds"
             )
-            drawn.append(
-                figures.cost_against_return(points, "seconds of training per seed", caption, looks)
-            )
+            cost = "seconds of training per seed"
+            drawn.append(figures.cost_against_return(points, cost, caption, looks))
     return drawn
-
-
-def _seeds(results: Sequence[Result]) -> str:
-    counts = sorted({len(result.final) for result in results})
-    return f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
 
 
 def _differences(results: Sequence[Result], looks: Looks) -> dict[str, Any]:
@@ -262,12 +250,9 @@ def _add_replay(replays: Replays, folder: Path, name: str, most_bytes: int) -> N
     replays.shown.append(data)
     shares = replay.mean_graph()
     if shares is not None:
-        replays.graphs.append(GraphPicture(name, shares.tolist(), _density(shares)))
-
-
-def _density(graph: np.ndarray) -> float:
-    n_agents = len(graph)
-    return float((graph.sum() - np.trace(graph)) / max(n_agents * (n_agents - 1), 1))
+        n_pairs = max(len(shares) * (len(shares) - 1), 1)
+        density = float((shares.sum() - np.trace(shares)) / n_pairs)
+        replays.graphs.append({"name": name, "shares": shares.tolist(), "density": density})
 
 
 def _inline(figure: Figure) -> Markup:

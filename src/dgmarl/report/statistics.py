@@ -21,8 +21,7 @@ Estimator = Callable[[Strata], Float[np.ndarray, "*B"]]
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval; the ends are NaN where a single run leaves
-    nothing to resample."""
+    """An estimate and the ends of its 95 % interval, NaN where there is a single run."""
 
     estimate: float
     low: float
@@ -48,16 +47,14 @@ def median(strata: Strata) -> Float[np.ndarray, "*B"]:
 
 
 def iqm(strata: Strata) -> Float[np.ndarray, "*B"]:
-    """Interquartile mean: the mean of the middle half of all runs of all scenarios, floor(n / 4)
-    dropped at either end."""
+    """Interquartile mean: of the middle half of all runs, floor(n / 4) dropped at either end."""
     pooled = np.concatenate([np.asarray(stratum, float) for stratum in strata], axis=-1)
     count = pooled.shape[-1]
     return np.sort(pooled, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
 
 
 def optimality_gap(strata: Strata, target: float = 1.0) -> Float[np.ndarray, "*B"]:
-    """How far runs stay below `target` on average; what lies above it does not make up for what
-    lies below."""
+    """How far runs stay below `target` on average; what lies above it counts as `target`."""
     return target - mean([np.minimum(stratum, target) for stratum in strata])
 
 
@@ -79,8 +76,7 @@ def aggregate_band(
     estimator: Estimator = iqm,
     n_resamples: int = N_RESAMPLES_BAND,
 ) -> Band:
-    """The same at every point of a curve; with the interquartile mean over evaluations it is the
-    sample-efficiency curve."""
+    """The same at every point of a curve; with the IQM, the sample-efficiency curve."""
     strata = _checked(strata, ndim=2)
     generator = np.random.default_rng(0)
     drawn = [_draws(len(stratum), n_resamples, generator) for stratum in strata]
@@ -108,11 +104,6 @@ def probability_of_improvement(first: Strata, second: Strata) -> Interval:
     Scenario k of one list is scenario k of the other; both methods are resampled.
     """
     first, second = _checked(first, ndim=1), _checked(second, ndim=1)
-    if len(first) != len(second):
-        raise ValueError(
-            f"{len(first)} scenarios cannot be paired with {len(second)}: give the same ones in "
-            "the same order."
-        )
     generator = np.random.default_rng(0)
     chances, resampled = [], []
     for ours, theirs in zip(first, second, strict=True):
@@ -136,10 +127,6 @@ def contrast_interval(
 
     Weights (1, -1) compare two methods; (1, -1, -1, 1) say how much a difference changed between
     two scenarios."""
-    if len(groups) != len(weights):
-        raise ValueError(
-            f"{len(groups)} groups have {len(weights)} weights: give one weight per group."
-        )
     return aggregate_interval(
         groups, lambda groups: np.tensordot(weights, _scenario_means(groups), 1)
     )

@@ -50,8 +50,7 @@ Looks = Mapping[str, Style]
 
 
 def style(method: str) -> Style:
-    """Of a method by the name of its result: `ippo-local`, `mappo-dg-random0.3`, `qmix`, with an
-    optional ` (run name)`."""
+    """Of a method by the name of its result, `mappo-dg-random0.3` or `qmix (run name)`."""
     method, _, extra = method.partition(" (")
     extra = f" ({extra}" if extra else ""
     entry, graph = method_of_label(method)

@@ -66,8 +66,7 @@ def as_json(results: list[Result]) -> dict[str, Any]:
 
 
 def interval_texts(interval: Interval) -> tuple[str, str]:
-    """Estimate and ends as text: three decimals for returns that are fractions, one for large
-    ones."""
+    """Estimate and ends as text: three decimals below 10, one for large returns."""
     values = [value for value in interval if isfinite(value)]
     decimals = 3 if max(map(abs, values)) < 10 else 1
     estimate, low, high = (f"{value:.{decimals}f}" for value in interval)

@@ -220,8 +220,7 @@ def _refuse_full_disk(folder: Path, n_bytes: int) -> None:
 
 
 def _named_leaves(state: Any) -> dict[str, np.ndarray]:
-    """Every leaf by its path; empty arrays, which Orbax does not store, are left out and made
-    anew."""
+    """Every leaf by its path, but for empty arrays, which Orbax does not store."""
     return {name: np.asarray(leaf) for name, leaf in _paths(_raw(state)) if leaf.size}
 
 

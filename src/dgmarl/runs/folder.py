@@ -110,8 +110,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Refuse a second writer for as long as the block runs; the system frees the lock even
-        after SIGKILL."""
+        """Refuse a second writer while the block runs; even SIGKILL frees the lock."""
         from filelock import FileLock, Timeout
 
         path = self.path / ".lock"
@@ -233,8 +232,7 @@ def _peak_memory_mib() -> float:
 
 
 def code_version() -> str:
-    """The version, and a hash of the source that ran: two runs with the same one ran the same
-    code."""
+    """The version and a hash of the source: runs with the same one ran the same code."""
     digest = hashlib.sha256()
     package = Path(__file__).resolve().parents[1]
     for path in sorted(package.rglob("*.py")):

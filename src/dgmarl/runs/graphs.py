@@ -1,5 +1,4 @@
-"""Plays a run's policy and records its dependence graph beside the oracle's and the interventional
-one."""
+"""Plays a run's policy and records its graph beside the oracle's and the interventional one."""
 
 from typing import Any
 

@@ -84,8 +84,7 @@ def stacked(
 
 
 def read_metrics(folder: Path) -> list[Row]:
-    """All lines of metrics.jsonl by evaluation and seed; a last line that a crash cut short is left
-    out."""
+    """All lines of metrics.jsonl by evaluation and seed, but for a last one that is cut short."""
     path = folder / METRICS
     lines = read_bytes(path).split(b"\n") if path.exists() else []
     rows: dict[tuple[int, int], Row] = {}
@@ -152,8 +151,7 @@ def read_returns(folder: Path) -> Returns:
 
 
 def read_timing(folder: Path) -> dict[str, Any]:
-    """Numbers and texts of timing.json; nothing if it is missing or damaged: a run does not need
-    them."""
+    """Numbers and texts of timing.json; nothing if it is missing or damaged."""
     with suppress(UsageError, ValueError):
         return scalars(from_json(read_bytes(folder / TIMING)))
     return {}

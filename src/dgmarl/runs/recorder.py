@@ -1,5 +1,4 @@
-"""What comes out of training, as it comes: kept as arrays, written to the run folder, shown to
-whoever watches."""
+"""What comes out of training: kept as arrays, written to the run folder, shown."""
 
 import signal
 import threading
@@ -35,8 +34,7 @@ from dgmarl.trust import HOST_ADAPTERS
 
 
 class Recorder:
-    """Used as a context: holds the folder's lock, and turns Ctrl-C into a wish to stop at the next
-    evaluation."""
+    """A context: holds the folder's lock; Ctrl-C asks to stop at the next evaluation."""
 
     def __init__(
         self,
@@ -136,8 +134,7 @@ class Recorder:
         self._lap = self._saved = time.perf_counter()
 
     def wants_more(self) -> bool:
-        """Some seed has not had its steps, and nobody pressed Ctrl-C; the first evaluation is made
-        in any case."""
+        """Some seed has steps left, and nobody pressed Ctrl-C; or nothing has been evaluated."""
         return not self.steps or (
             not self.interrupted and bool(self.steps[-1].min() < self.config.steps)
         )
@@ -200,8 +197,7 @@ class Recorder:
 
     @property
     def speed(self) -> float:
-        """Environment steps per second of all seeds together, evaluations included, compilation
-        not."""
+        """Environment steps per second of all seeds, evaluations included, compilation not."""
         return (
             float(self.steps[-1].sum() / max(self.timing["train_s"], 1e-9)) if self.steps else 0.0
         )

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from dgmarl.config.methods import METHODS, find_method
+from dgmarl.config.parts import GraphCreditConfig
 from dgmarl.config.resolve import with_n_envs
-from dgmarl.config.schema import GraphCreditConfig, TrainConfig
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.config.yaml import build, plain
 from dgmarl.credit.base import team_sum
@@ -63,7 +64,6 @@ class BatchedRule(GraphRule):
         self.team_reward = varying.team_reward
 
     def paid(self, batch: Batch) -> Float[Array, "T B N"]:
-        """The agent's own reward, or the team's."""
         return jnp.where(self.team_reward, team_sum(batch.reward), batch.reward)
 
 
@@ -75,11 +75,9 @@ class ChosenSource:
         self.needs = frozenset[str]().union(*(source.needs for source in sources))
 
     def init(self, key: PRNGKeyArray, env: Environment) -> list[Any]:
-        """The states of all of them."""
         return [source.init(key, env) for source in self.sources]
 
     def infer(self, graph_state: list[Any], batch: Batch, key: PRNGKeyArray) -> Graph:
-        """The graph of the chosen one."""
         pairs = zip(self.sources, graph_state, strict=True)
         graphs = [as_graphs(source.infer(part, batch, key)).edges for source, part in pairs]
         return jnp.stack(graphs)[self.chosen]
@@ -113,8 +111,7 @@ def shape(config: TrainConfig) -> str:
 
 
 def train_all(recorders: Sequence[Recorder]) -> list[TrainResult]:
-    """One program: a run alone, or several batched; whatever has begun is resumed. Run folders get
-    a replay."""
+    """One program, a run or several batched; what has begun is resumed, folders get a replay."""
     first = recorders[0].config
     env = make_env(first.env, **first.env_options)  # the same for all
     for recorder in recorders:
@@ -164,8 +161,6 @@ class BatchedRuns:
         return spread(joined, self.n_seeds)
 
     def compile(self, carried: TrainState) -> Callable[[Any, int], Any]:
-        """The stages of all runs as compiled programs."""
-
         def stage(number: int) -> Callable[..., Any]:
             def of_run(run: tuple[Varying, Any], *common: Any) -> Any:
                 return self._trainer(run[0]).stages[number](run[1], *common)

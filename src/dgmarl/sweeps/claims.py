@@ -77,8 +77,7 @@ def _release(lock: FileLock, path: Path, run: PlannedRun) -> None:
 
 
 def is_written(run: PlannedRun) -> bool:
-    """Whether a process that holds no claim writes the run folder: `dgmarl train --resume`, or one
-    whose launcher was killed."""
+    """Whether a process without a claim writes the run folder, such as `dgmarl train --resume`."""
     folder = run.run_folder()
     if folder is None or not folder.path.is_dir():
         return False

@@ -32,13 +32,11 @@ class SweepDisplay(Listener):
         self.bar.stop()
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:
-        """Advance the bar."""
         with self.lock:
             self.steps[run] = steps
             self._update()
 
     def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
-        """Print how the run ended."""
         with self.lock:
             if outcome.status in ("published", "stopped"):
                 self.steps[run] = run.total_steps

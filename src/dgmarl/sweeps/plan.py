@@ -174,8 +174,7 @@ def _refuse_other(before: dict[str, Any], now: dict[str, Any], out: Path) -> Non
 
 
 def without_refused(plan: Plan) -> Plan:
-    """Without runs that the environment rules out, such as those that need an oracle graph where
-    there is none."""
+    """Without runs that the environment rules out, such as for lack of an oracle graph."""
     checked = Plan([], dict(plan.not_runnable), plan.halving)
     for run in plan.runs:
         try:
@@ -201,8 +200,7 @@ def refuse_empty(plan: Plan) -> None:
 
 
 def prepare_process(resources: Resources) -> None:
-    """Before JAX's first computation: all cores, and no place on the GPU for a process that leaves
-    the training to others."""
+    """Before JAX's first computation: all cores, and no GPU if others do the training."""
     if resources.apart or resources.executor == "ray":
         jax.config.update("jax_platforms", "cpu")
     use_all_cores()

@@ -30,8 +30,7 @@ class PlannedRun:
 
     @property
     def state(self) -> State:
-        """`done` with a result file or stopped early, `begun` with a run folder that can be
-        resumed."""
+        """`done` with a result file or stopped early, `begun` with a run folder to resume."""
         if self.result_file.is_file() or self.stopped_early:
             return "done"
         begun = self.folder is not None and (self.folder / "config.yaml").is_file()
@@ -48,8 +47,7 @@ class PlannedRun:
         return self.folder is not None and (self.folder / STOPPED_EARLY).is_file()
 
     def note_failure(self, sentence: str) -> None:
-        """Keep in the run folder why the run failed, for `sweep status`; an empty sentence: it did
-        not, or is tried again."""
+        """Keep why the run failed, for `sweep status`; empty: it did not, or is tried again."""
         if self.folder is not None and sentence:
             write_atomic(self.folder / FAILURE, sentence + "\n")
         elif self.folder is not None:

@@ -34,7 +34,6 @@ class LineReports(Listener):
             self.stop.set()
 
     def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
-        """End of a run."""
         self._write({"run": self.indices[run], **outcome._asdict()})
 
     def _write(self, report: dict) -> None:

@@ -39,14 +39,12 @@ class TensorBoard(Callback):
             self._writers.append(writer)
 
     def on_evaluation(self, progress: Progress) -> None:
-        """Write the numbers of each seed."""
         for writer, (steps, values) in zip(self._writers, scalars(progress), strict=True):
             for name, value in values.items():
                 writer.add_scalar(name, value, steps)
             writer.flush()
 
     def on_end(self, result: TrainResult) -> None:
-        """Close the files."""
         self.close()
 
     def close(self) -> None:

@@ -7,8 +7,7 @@ from dgmarl.runs import callbacks
 
 
 class TrainingDisplay(callbacks.Callback):
-    """A bar for the slowest seed's steps, with speed, return and its spread over seeds, graph
-    density and time left."""
+    """The slowest seed's steps, speed, return and its spread, graph density and time left."""
 
     def __init__(self, label: str, steps: int, quiet: bool):
         self.label, self.steps = label, steps
@@ -34,7 +33,6 @@ class TrainingDisplay(callbacks.Callback):
         self.bar.stop()
 
     def on_evaluation(self, progress: callbacks.Progress) -> None:
-        """Show one evaluation."""
         means = progress.returns.mean(axis=1)
         speed = f"{progress.steps_per_s:,.0f} steps/s"
         facts = f"{speed} · return {means.mean():.3g} ± {means.std():.2g}"

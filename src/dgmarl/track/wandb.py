@@ -37,11 +37,9 @@ class WeightsAndBiases(Callback):
             self._runs.append(run)
 
     def on_evaluation(self, progress: Progress) -> None:
-        """Log the numbers of each seed."""
         for run, (steps, values) in zip(self._runs, scalars(progress), strict=True):
             run.log({"steps": steps, **values})
 
     def on_end(self, result: TrainResult) -> None:
-        """Mark the runs as finished, or as interrupted."""
         for run in self._runs:
             run.finish(exit_code=int(result.interrupted))

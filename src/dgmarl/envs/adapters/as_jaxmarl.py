@@ -37,7 +37,6 @@ class AsMultiAgentEnv(MultiAgentEnv):
 
     @property
     def name(self) -> str:
-        """Its id."""
         return self.env.spec.name
 
     @property
@@ -47,7 +46,6 @@ class AsMultiAgentEnv(MultiAgentEnv):
 
     @partial(jax.jit, static_argnums=0)
     def reset(self, key: PRNGKeyArray) -> tuple[ByAgent, AsState]:
-        """Observations and a first state."""
         inner, observation = self.env.reset(key)
         state = AsState(inner, observation, jnp.bool_(False), jnp.int32(0))
         return self.get_obs(state), state
@@ -73,12 +71,10 @@ class AsMultiAgentEnv(MultiAgentEnv):
         return {**views, "world_state": state.observation.global_state}
 
     def get_world_state(self, state: AsState) -> Float[Array, "D"]:
-        """The global state."""
         return state.observation.global_state
 
     @partial(jax.jit, static_argnums=0)
     def get_avail_actions(self, state: AsState) -> ByAgent:
-        """Each agent's action mask."""
         return self._by_agent(state.observation.action_mask)
 
     def _by_agent(self, rows: Array) -> ByAgent:

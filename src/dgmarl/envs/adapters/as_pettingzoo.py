@@ -50,7 +50,6 @@ class AsParallelEnv(ParallelEnv):
         return self._told(jax.device_get(observation))
 
     def step(self, actions: dict[str, int]) -> Any:
-        """One joint step."""
         if not self.agents:
             raise ValueError("The episode has ended: call reset first.")
         action = np.array([actions[agent] for agent in self.agents], np.int32)

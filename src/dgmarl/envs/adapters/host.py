@@ -89,7 +89,6 @@ class HostEnvironment(Environment[HostState]):
         use_one_device()
 
     def reset(self, key: PRNGKeyArray) -> tuple[HostState, Observation]:
-        """A new episode, seeded by the key."""
         return self._begin(key, jnp.int32(BEGIN), jnp.int32(-1))
 
     def begin_where(
@@ -115,11 +114,9 @@ class HostEnvironment(Environment[HostState]):
         return self._step(KEEP, state, action)
 
     def local_state(self, state: HostState) -> Float[Array, "N L"]:
-        """What the option `local_state` chooses."""
         return state.local
 
     def offers(self, method: str) -> bool:
-        """Local states are offered if the option says what they are."""
         offered = super().offers(method)
         return offered and (method != "local_state" or self.layout.local_size > 0)
 
@@ -128,7 +125,6 @@ class HostEnvironment(Environment[HostState]):
         self.workers.close()
 
     def no_interventions(self) -> str:
-        """Why copies cannot be stepped from an earlier state; empty if they can."""
         return self._why_no_copies
 
     @cached_property
@@ -304,8 +300,7 @@ def _end(running: dict[int, _Process]) -> None:
 
 
 def _batched(workers: Workers) -> Any:
-    """`Workers.play` as a JAX function of one command: however it is batched, one callback carries
-    out all commands."""
+    """`Workers.play` of one command; however it is batched, one callback carries out all."""
 
     @jax.custom_batching.custom_vmap
     def call(commands: Int[Array, "*B C"]) -> tuple[Int[Array, "*B"], Float[Array, "*B K"]]:

@@ -5,7 +5,7 @@ SMAX by their names, `jaxmarl:2s3z`.
 flag for termination and time limit: an episode that ends at its `max_steps` counts as truncated."""
 
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,7 @@ from jaxmarl.environments.overcooked import overcooked_layouts
 from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.envs.adapters.base import (
-    Adapted,
-    AdaptedState,
-    LocalState,
-    checked_horizon,
-    stacked,
-)
+from dgmarl.envs.adapters.base import Adapted, AdaptedState, LocalState, checked_horizon, stacked
 from dgmarl.envs.base import EnvSpec, Observation, Outcome
 from dgmarl.errors import UsageError, did_you_mean
 
@@ -70,7 +64,11 @@ class JaxMARL(Adapted[AdaptedState]):
         name = name or f"jaxmarl:{type(env).__name__}"
         self._counts = [_n_actions(env, agent, name) for agent in env.agents]
         observations, inner = jax.eval_shape(env.reset, jax.random.key(0))
-        _require_dictionary(observations, env, name)
+        if not isinstance(observations, dict) or not set(env.agents) <= set(observations):
+            raise UsageError(
+                f"{name} does not return one observation per agent name, as JaxMARL's interface "
+                "asks: wrap it in a dgmarl.Environment of your own."
+            )
         self._mask = _mask_method(env, inner)
         self._max_steps = getattr(env, "max_steps", None)
         size = max(observations[agent].size for agent in env.agents)
@@ -87,7 +85,6 @@ class JaxMARL(Adapted[AdaptedState]):
         super().__init__(local_state)
 
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
-        """JaxMARL's reset."""
         observations, inner = self.env.reset(key)
         alive = jnp.ones(self.spec.n_agents, bool)
         return self._seen(observations, inner, alive, jnp.int32(0))
@@ -101,10 +98,9 @@ class JaxMARL(Adapted[AdaptedState]):
         gone = jnp.stack([dones[agent] for agent in self.env.agents])
         alive = jnp.where(gone.all(), state.alive, ~gone)
         after, observation = self._seen(observations, inner, alive, state.step + 1)
-        battle = _battle(self.env, inner)
-        if battle:
-            info = {**info, "battle_won": battle.won}
-            over = battle.over
+        if battle := _battle(self.env, inner):
+            won, over = battle
+            info = {**info, "battle_won": won}
         else:
             over = after.step < (self._max_steps or self.spec.horizon + 1)
         terminated = dones["__all__"] & over
@@ -152,14 +148,6 @@ def _n_actions(env: Any, agent: str, name: str) -> int:
     return int(space.n)
 
 
-def _require_dictionary(observations: Any, env: Any, name: str) -> None:
-    if not isinstance(observations, dict) or not set(env.agents) <= set(observations):
-        raise UsageError(
-            f"{name} does not return one observation per agent name, as JaxMARL's interface asks: "
-            "wrap it in a dgmarl.Environment of your own."
-        )
-
-
 def _mask_method(env: Any, state: Any) -> str:
     """The method that gives the available actions; empty where all are always available."""
     for method in MASKS:
@@ -179,20 +167,13 @@ def _time_limit(env: Any) -> int | None:
     return None if limit is None else int(limit) + one_more
 
 
-class _Battle(NamedTuple):
-    """How a battle of SMAX stands."""
-
-    won: Bool[Array, ""]
-    over: Bool[Array, ""]
-
-
-def _battle(env: Any, inner: Any) -> _Battle | None:
-    """None for environments other than SMAX."""
+def _battle(env: Any, inner: Any) -> tuple[Bool[Array, ""], Bool[Array, ""]] | None:
+    """Whether a battle of SMAX is won, and whether it is over; None elsewhere."""
     state = getattr(inner, "state", inner)
     if not hasattr(state, "unit_alive"):
         return None
     allies, enemies = state.unit_alive[: env.num_allies], state.unit_alive[env.num_allies :]
-    return _Battle(allies.any() & ~enemies.any(), ~allies.any() | ~enemies.any())
+    return allies.any() & ~enemies.any(), ~allies.any() | ~enemies.any()
 
 
 def _layout(name: str) -> Any:

@@ -18,12 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jumanji.registration import make as make_jumanji
 from jumanji.registration import registered_environments
 
-from dgmarl.envs.adapters.base import (
-    Adapted,
-    AdaptedState,
-    LocalState,
-    checked_horizon,
-)
+from dgmarl.envs.adapters.base import Adapted, AdaptedState, LocalState, checked_horizon
 from dgmarl.envs.base import EnvSpec, Observation, Outcome
 from dgmarl.errors import UsageError, did_you_mean
 
@@ -79,7 +74,6 @@ class Jumanji(Adapted[AdaptedState]):
         super().__init__(local_state)
 
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
-        """Jumanji's reset."""
         inner, first = self._reset(key)
         return self._seen(inner, first, jnp.int32(0))
 
@@ -124,8 +118,7 @@ class Jumanji(Adapted[AdaptedState]):
 
 
 def _require_agents(env: Any, observation: Any, name: str) -> tuple[int, int]:
-    """The numbers of agents and actions; a sentence for environments of one agent or with
-    continuous actions."""
+    """The numbers of agents and actions; refuses single agents and continuous actions."""
     spec, mask = env.action_spec, getattr(observation, "action_mask", None)
     if not jnp.issubdtype(spec.dtype, jnp.integer):
         raise UsageError(

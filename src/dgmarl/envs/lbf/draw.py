@@ -12,8 +12,7 @@ FOOT = 26
 
 
 def draw(config: LBFConfig, state: State, graph: object = None) -> str:
-    """Foods (as apples) and players with their levels, and an arrow from source to target per edge
-    of `graph`."""
+    """Foods (as apples), players with their levels, and an arrow per edge of `graph`."""
     side = config.size * CELL
     centres, radii = _player_discs(np.asarray(state.position))
     food_level = np.asarray(state.food_level)
@@ -73,15 +72,8 @@ def _board(size: int) -> list[str]:
 def _apple(x: float, y: float, level: int) -> str:
     radius = CELL * 0.33
     top = y - radius * 0.75
-    stalk = svg.line(
-        x,
-        top,
-        x + radius * 0.2,
-        top - radius * 0.5,
-        "#6B4423",
-        stroke_width=2,
-        stroke_linecap="round",
-    )
+    tip, look = (x + radius * 0.2, top - radius * 0.5), {"stroke_linecap": "round"}
+    stalk = svg.line(x, top, *tip, "#6B4423", stroke_width=2, **look)
     leaf = (
         f'<ellipse cx="{x + radius * 0.6:g}" cy="{top - radius * 0.3:g}" '
         f'rx="{radius * 0.38:g}" ry="{radius * 0.18:g}" '
@@ -91,24 +83,16 @@ def _apple(x: float, y: float, level: int) -> str:
         svg.circle(x + offset, y + 1, radius * 0.82, "#C62828")
         for offset in (-radius * 0.28, radius * 0.28)
     )
-    return (
-        stalk
-        + leaf
-        + body
-        + svg.text(x, y + 1.5, level, size=CELL * 0.4, fill="#FFFFFF", font_weight="bold")
-    )
+    label = svg.text(x, y + 1.5, level, size=CELL * 0.4, fill="#FFFFFF", font_weight="bold")
+    return stalk + leaf + body + label
 
 
 def _player(agent: int, x: float, y: float, radius: float, level: int) -> str:
     """A disc in the agent's colour with its level, and its index in small at the lower right."""
-    colour, corner = svg.agent_colour(agent), 0.8 * radius
-    return "".join(
-        (
-            svg.circle(x, y, radius, colour, stroke="#FFFFFF", stroke_width=1.5),
-            svg.text(x, y + 0.5, level, size=radius * 1.3, fill="#FFFFFF", font_weight="bold"),
-            svg.circle(
-                x + corner, y + corner, radius * 0.45, "#FFFFFF", stroke=colour, stroke_width=1
-            ),
-            svg.text(x + corner, y + corner + 0.3, agent, size=radius * 0.65, fill="#333"),
-        )
+    colour, right, low = svg.agent_colour(agent), x + 0.8 * radius, y + 0.8 * radius
+    return (
+        svg.circle(x, y, radius, colour, stroke="#FFFFFF", stroke_width=1.5)
+        + svg.text(x, y + 0.5, level, size=radius * 1.3, fill="#FFFFFF", font_weight="bold")
+        + svg.circle(right, low, radius * 0.45, "#FFFFFF", stroke=colour, stroke_width=1)
+        + svg.text(right, low + 0.3, agent, size=radius * 0.65, fill="#333")
     )

@@ -74,8 +74,7 @@ def _wins(level: Int[Array, "N F"]) -> Bool[Array, "N F"]:
 
 
 def valid_actions(config: LBFConfig, state: State) -> Bool[Array, "N 6"]:
-    """Actions that have an effect: no-op always, moves to a cell on the field without food, loading
-    next to a food."""
+    """No-op always, moves to a cell on the field without food, loading next to a food."""
     target = state.position[:, None] + jnp.array(MOVES)
     on_field = ((target >= 0) & (target < config.size)).all(-1)
     on_food = ((target[:, :, None] == state.food_position).all(-1) & (state.food_level > 0)).any(-1)

@@ -56,8 +56,7 @@ class LevelBasedForaging(Environment[State]):
         return after, self._observation(after), self._outcome(after, reward, collected)
 
     def valid_actions(self, state: State) -> Bool[Array, "N 6"]:
-        """Actions that have an effect in this state; with `mask_invalid` these are the
-        `action_mask`."""
+        """Actions that have an effect; with `mask_invalid` these are the `action_mask`."""
         return dynamics.valid_actions(self.config, state)
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
@@ -69,7 +68,6 @@ class LevelBasedForaging(Environment[State]):
         return observe.local_state(state)
 
     def draw(self, state: State, graph: Any = None) -> str:
-        """The board, with an arrow from source to target for each edge of `graph`."""
         return draw(self.config, state, graph)
 
     def _observation(self, state: State) -> Observation:

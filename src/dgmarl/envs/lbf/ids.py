@@ -73,8 +73,7 @@ def parse(text: str) -> LBFConfig:
 
 
 def id_of(config: LBFConfig) -> str:
-    """The short id of a configuration. Options without a place in the id (timeout, oracle, masking,
-    other penalties) are omitted."""
+    """The short id of a configuration, without the options that have no place in it."""
     variant = next(
         name
         for name, rule in _VARIANTS.items()

@@ -83,8 +83,7 @@ def _grid(config: LBFConfig, state: State) -> Float[Array, "N 3*W*W"]:
 def _layer(
     config: LBFConfig, state: State, position: Int[Array, "K 2"], value: Int[Array, "K"]
 ) -> Float[Array, "N W W"]:
-    """Values at their cells in each agent's window, as a product of one-hot rows and columns
-    instead of a scatter."""
+    """Values in each agent's window, by products of one-hot rows and columns, not a scatter."""
     offset = position - state.position[:, None] + config.radius
     one_hot = (offset[..., None] == jnp.arange(2 * config.radius + 1)).astype(jnp.float32)
     return jnp.einsum(

@@ -16,8 +16,7 @@ from .types import LBFConfig, State
 
 
 def spawn(config: LBFConfig, key: PRNGKeyArray) -> State:
-    """Players on distinct cells, then foods on free interior cells at pairwise L1 distance of at
-    least 3."""
+    """Players on distinct cells, then foods on free interior cells at L1 distances >= 3."""
     size, n_players, n_foods = config.size, config.n_players, config.n_foods
     words = jax.random.bits(key, (1 + n_players + 2 * n_foods,), jnp.uint32)
     player_words, place_words, level_words = jnp.split(words[1:], (n_players, n_players + n_foods))
@@ -37,8 +36,7 @@ def spawn(config: LBFConfig, key: PRNGKeyArray) -> State:
 
 
 def highest_food_level(config: LBFConfig, level: Int[Array, "N"]) -> Int[Array, ""]:
-    """M: `max_food_level` if set, else the summed levels of the three weakest players (two under
-    winner-take-all)."""
+    """M: `max_food_level`, or the sum of the three weakest levels (two if the winner takes all)."""
     if config.max_food_level is not None:
         return jnp.int32(config.max_food_level)
     weakest = min(config.n_players, 2 if config.winner_take_all else 3)
@@ -56,8 +54,7 @@ def _food_levels(
 
 
 def _below(word: UInt32[Array, "*K"], bound: int | Int[Array, ""]) -> Int[Array, "*K"]:
-    """floor(word * bound / 2^32): uniform on 0..bound-1 to one part in 2^32 / bound, for bounds
-    under 2^16."""
+    """floor(word * bound / 2^32), uniform on 0..bound-1 up to rounding, for bounds under 2^16."""
     bound = jnp.asarray(bound, jnp.uint32)
     return (((word >> 16) * bound + ((word & 0xFFFF) * bound >> 16)) >> 16).astype(jnp.int32)
 
@@ -83,8 +80,7 @@ def _distinct(words: UInt32[Array, "K"], bound: int) -> Int[Array, "K"]:
 
 
 def _food_cells(words: UInt32[Array, "F"], player: Int[Array, "N"], size: int) -> Int[Array, "F"]:
-    """Cells of the foods in row-major order; foods that could not be placed come last, with numbers
-    of size^2 or more."""
+    """Cells of the foods in row-major order, last those not placed, with numbers >= size^2."""
     row = jnp.arange(size)
     inside = jnp.where(
         (row > 0) & (row < size - 1), jnp.uint32((1 << (size - 1)) - 2), jnp.uint32(0)

@@ -24,8 +24,7 @@ class State(NamedTuple):
     level: Int[Array, "N"]
     """Level of each player, 1 or 2, constant in an episode."""
     food_position: Int[Array, "F 2"]
-    """Foods' cells in row-major order, constant in an episode; off the board for foods that could
-    not be placed."""
+    """Foods' cells in row-major order, constant; off the board for foods that were not placed."""
     food_level: Int[Array, "F"]
     """Level of each food; 0 if collected or not placed."""
     food_total: Int[Array, ""]
@@ -71,7 +70,6 @@ class LBFConfig:
     """Maximum number of other agents per row of the oracle graph, closest first."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
         _within("size", self.size, SIZES)
         _within("number of players", self.n_players, PLAYERS)
         _within("number of foods", self.n_foods, FOODS)

@@ -46,8 +46,7 @@ def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Flo
 
 
 def _sight(roster: Roster) -> np.ndarray:
-    """Squared distance below which others are considered; discs of equal size are considered only
-    when they overlap."""
+    """Squared distance within which others count; discs of equal size only if they overlap."""
     return (roster.radius + roster.largest_radius) ** 2
 
 

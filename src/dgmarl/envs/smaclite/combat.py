@@ -51,8 +51,7 @@ def take_turns(
     turn: Int[Array, "U B"],
     revive: bool,
 ) -> tuple[State, Float[Array, "U B"]]:
-    """The state after all turns and the raw reward of each unit. `turn`: distinct numbers, acting
-    in ascending order."""
+    """The state and raw rewards after all turns. turn: distinct numbers, in ascending order."""
     moved = state.position + velocity * TICK
     cooldown = jnp.maximum(0.0, state.cooldown - TICK)
     executes = state.in_play & intent.attacking & (intent.aim != NOBODY)
@@ -169,8 +168,7 @@ def _within(
 def _hit(
     roster: Roster, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Array, "U B"]
 ) -> Fight:
-    """Apply a volley to all victims. Armour reduces only damage to hit points; kill rewards are
-    paid for enemies only."""
+    """Apply a volley. Armour protects hit points only; kills of enemies only are rewarded."""
     damage = jnp.einsum("uv,ub->vb", roster.damage, fires.astype(jnp.float32), precision="highest")
     attacks = jnp.where(fires, roster.attacks[:, None], 0).max(0)
     hp, shield, shield_cooldown = fight.hp, fight.shield, fight.shield_cooldown

@@ -87,21 +87,16 @@ def _field(roster: Roster, frame: _Frame) -> list[str]:
 
 def _cross(x: float, y: float) -> str:
     arm = CELL * 0.25
-    return svg.line(x - arm, y - arm, x + arm, y + arm, FALLEN, stroke_width=2) + svg.line(
-        x - arm, y + arm, x + arm, y - arm, FALLEN, stroke_width=2
-    )
+    falling = svg.line(x - arm, y - arm, x + arm, y + arm, FALLEN, stroke_width=2)
+    return falling + svg.line(x - arm, y + arm, x + arm, y - arm, FALLEN, stroke_width=2)
 
 
 def _range(roster: Roster, unit: int, centres: np.ndarray) -> str:
     """The weapon range, measured from the unit's rim."""
     reach = roster.reach[unit, unit] - roster.radius[unit]
-    style = {
-        "stroke": _colour(roster, unit),
-        "stroke_width": 0.6,
-        "stroke_dasharray": "2 4",
-        "opacity": 0.35,
-    }
-    return svg.circle(centres[unit, 0], centres[unit, 1], reach * CELL, "none", **style)
+    (x, y), line = centres[unit], {"stroke_dasharray": "2 4", "opacity": 0.35}
+    colour = _colour(roster, unit)
+    return svg.circle(x, y, reach * CELL, "none", stroke=colour, stroke_width=0.6, **line)
 
 
 def _target(roster: Roster, target: int, unit: int, centres: np.ndarray) -> str:
@@ -114,22 +109,12 @@ def _unit(roster: Roster, unit: int, x: float, y: float) -> str:
     """A disc of the unit's size, ringed for air units, labelled with the agent's index or the first
     and last letter of the enemy's type."""
     radius = max(0.3, float(roster.radius[unit])) * CELL
-    ring = {"stroke_dasharray": "3 2"} if roster.is_air[unit] else {}
-    disc = svg.circle(
-        x,
-        y,
-        radius,
-        _colour(roster, unit),
-        stroke="#FFFFFF",
-        stroke_width=1.2,
-        fill_opacity=0.92,
-        **ring,
-    )
+    look = {"stroke": "#FFFFFF", "stroke_width": 1.2, "fill_opacity": 0.92}
+    look |= {"stroke_dasharray": "3 2"} if roster.is_air[unit] else {}
     kind = roster.type_names[unit]
     label = str(unit) if unit < roster.n_allies else kind[0] + kind[-1]
-    return disc + svg.text(
-        x, y + 0.5, label, size=radius * 1.05, fill="#FFFFFF", font_weight="bold"
-    )
+    text = svg.text(x, y + 0.5, label, size=radius * 1.05, fill="#FFFFFF", font_weight="bold")
+    return svg.circle(x, y, radius, _colour(roster, unit), **look) + text
 
 
 def _told(roster: Roster, state: State, unit: int) -> str:
@@ -148,9 +133,8 @@ def _bars(roster: Roster, state: State, unit: int, x: float, y: float) -> str:
     top = y - max(0.3, float(roster.radius[unit])) * CELL - 2 * height
     share = float(state.hp[unit] / roster.max_hp[unit])
     colour = "#2E9E4F" if share > 0.5 else "#E0A100" if share > 0.25 else "#C62828"
-    bars = svg.rect(x - width / 2, top, width, height, "#FFFFFF") + svg.rect(
-        x - width / 2, top, width * share, height, colour
-    )
+    bars = svg.rect(x - width / 2, top, width, height, "#FFFFFF")
+    bars += svg.rect(x - width / 2, top, width * share, height, colour)
     if roster.max_shield[unit] > 0:
         share = float(state.shield[unit] / roster.max_shield[unit])
         bars += svg.rect(x - width / 2, top - height, width * share, height, "#1E88E5")

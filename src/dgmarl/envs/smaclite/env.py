@@ -105,7 +105,6 @@ class Smaclite(Environment[State]):
         return observe.local_state(self.roster, state)
 
     def draw(self, state: State, graph: Any = None) -> str:
-        """The battlefield, with an arrow from source to target for each edge of `graph`."""
         return draw(self.roster, self.config, state, graph)
 
     def observation(self, state: State) -> Observation:

@@ -86,8 +86,7 @@ def nearest(
 def least_violation(
     lines: Lines, n_walls: int, velocity: Vector, begin: Int[Array, "L"], speed: Float[Array, "L"]
 ) -> Vector:
-    """From line `begin` on: satisfy walls and minimise the violation of the lines of other
-    units."""
+    """From line `begin` on: satisfy walls, minimise the violation of other units' lines."""
     n_lines = lines.valid.shape[0]
 
     def trip(carry: tuple[Vector, Array]) -> tuple[Vector, Array]:
@@ -169,6 +168,5 @@ def _line_at(lines: Lines, at: Int[Array, "L"]) -> tuple[Vector, Vector]:
 
 
 def _one_by_one(lines: Lines) -> list[Lines]:
-    """The K lines as a list: a fold unrolled over it vectorises over units, which a reduction over
-    the axis K does not."""
+    """The K lines as a list: a fold over it vectorises over units, a reduction over K does not."""
     return [jax.tree.map(lambda values, k=k: values[k], lines) for k in range(lines.valid.shape[0])]

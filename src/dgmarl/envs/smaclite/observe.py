@@ -9,8 +9,7 @@ from .types import DIRECTIONS, MOVE_PROBE, SIGHT, TARGETING_RANGE, SmacliteConfi
 
 
 def available_actions(roster: Roster, state: State) -> Bool[Array, "N A"]:
-    """No-op for dead units only; for the others stop, moves towards walkable cells, and targets
-    within range."""
+    """No-op for dead units; for the others stop, moves to walkable cells, targets within range."""
     alive = state.in_play[: roster.n_allies]
     fixed = jnp.stack([~alive, alive], axis=1)
     acts = jnp.concatenate([_moves(roster, state), _targets(roster, state)], axis=1)

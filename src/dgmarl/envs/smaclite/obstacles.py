@@ -215,8 +215,7 @@ def _approach(
 
 
 def _leg(corner: Vector, radius: Array, side: float) -> Vector:
-    """The tangent from the origin to the circle around a corner, to its left (side 1) or right
-    (-1)."""
+    """The tangent from the origin to the circle around a corner, on its left (1) or right (-1)."""
     squared = corner.dot(corner)
     reach = jnp.sqrt(jnp.maximum(squared - radius**2, 0.0))
     tangent = corner * reach + corner.left() * (side * radius)

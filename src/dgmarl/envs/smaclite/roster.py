@@ -64,8 +64,7 @@ class Roster:
 
     @property
     def n_targets(self) -> int:
-        """Number of target actions: one per enemy, or more if healers need them to address every
-        ally they can heal."""
+        """One per enemy, or more if healers need them to address every ally they can heal."""
         heals = self.is_healer[: self.n_allies]
         last_patient = int(np.flatnonzero(~heals)[-1]) + 1 if heals.any() else 0
         return max(self.n_enemies, last_patient)

@@ -48,7 +48,6 @@ class Scenario:
     """Additional unit types by name, with the fields of `UnitType`."""
 
     def __post_init__(self) -> None:
-        """Validate groups, sizes and positions."""
         types = self.known_types
         for group in self.groups:
             _check_group(group, types)
@@ -83,8 +82,7 @@ class Scenario:
         return TERRAINS.get(self.terrain) or tuple(self.terrain.split())
 
     def members(self, side: str) -> list[str]:
-        """Type names of one side's units in order of creation, which is the order of agent
-        indices."""
+        """Type names of one side's units in order of creation, that of agent indices."""
         return [name for group in self.groups if group.side == side for name in expanded(group)]
 
 
@@ -163,8 +161,7 @@ def _check_places(scenario: Scenario) -> None:
 
 
 def read_scenario(path: Path | str) -> Scenario:
-    """Read a scenario from a YAML file with the fields of `Scenario`; `name` defaults to the file's
-    name."""
+    """A scenario from a YAML file with the fields of `Scenario`; `name` defaults to the file's."""
     path = Path(path)
     values = {"name": path.stem, **read_yaml(path)}
     try:

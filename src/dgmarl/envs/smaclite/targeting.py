@@ -24,8 +24,7 @@ class Intent(NamedTuple):
 
     target: Int[Array, "U B"]
     aim: Int[Array, "U B"]
-    """The unit to fire at: for allies the commanded unit, dead or alive, for enemies their
-    target."""
+    """The unit to fire at: the commanded one, dead or alive; for enemies their target."""
     attacking: Bool[Array, "U B"]
     preferred: Float[Array, "U 2 B"]
     """Velocity before collision avoidance."""
@@ -103,8 +102,7 @@ def _enemy_targets(
 def _candidates(
     roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]
 ) -> tuple:
-    """Which allies each enemy can hit, which of those are visible (or nearby and targeting it), and
-    which target it."""
+    """Which allies each enemy can hit, which of those it notices, and which target it."""
     n = roster.n_allies
     listed = state.in_play[None, :n] & roster.can_hit[n:, :n, None]
     targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
@@ -115,8 +113,7 @@ def _candidates(
 
 
 def _first_choice(roster: Roster, key: Float[Array, "E N B"]) -> Int[Array, "E B"]:
-    """The ally with the smallest key, healers before all others, ties to the lowest index; NOBODY
-    if all keys are infinite."""
+    """The ally with the smallest key, healers first, then by index; NOBODY if all are infinite."""
     least, place = first_least(key, axis=1)
     chosen = jnp.where(least < jnp.inf, place, NOBODY)
     healers = roster.is_healer[: roster.n_allies]
@@ -147,8 +144,7 @@ def _heal_targets(
 
 
 def _healable(roster: Roster, state: State) -> Bool[Array, "E E B"]:
-    """Row: a healer; column: units of its side that it can heal, within the original's search
-    radius."""
+    """Row: a healer; column: units of its side that it can heal, within the search radius."""
     n = roster.n_allies
     distance = _distance(state.position[n:, None], state.position[None, n:])
     listed = roster.can_hit[n:, n:] & ~np.eye(roster.n_enemies, dtype=bool)
@@ -209,8 +205,7 @@ def _at_speed(way: Float[Array, "U 2 B"], speed: Float[Array, "U B"]) -> Float[A
 
 
 def _walk(roster: Roster, state: State, command: Command, speed: Pair) -> Float[Array, "U 2 B"]:
-    """Velocity towards the commanded position or the attack point, in double precision like the
-    original."""
+    """Towards the commanded position or the attack point, in double precision as the original."""
     shape = (roster.n_enemies, 2, state.hp.shape[-1])
     waypoint = precise.pair(roster.attack_point[:, None])
     goal = jnp.concatenate([command.origin, jnp.broadcast_to(waypoint.high, shape)])

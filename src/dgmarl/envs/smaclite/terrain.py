@@ -26,8 +26,7 @@ class Walls:
 
 
 def _rows(first: int, *intervals: tuple[int, int]) -> tuple[str, ...]:
-    """A map whose rows from `first` upwards are walkable on one interval each and blocked
-    elsewhere."""
+    """A map whose rows from `first` upwards are walkable on one interval each."""
     rows = [BLOCKED * SIZE] * SIZE
     for y, (left, right) in enumerate(intervals, start=first):
         rows[y] = BLOCKED * left + WALKABLE * (right - left) + BLOCKED * (SIZE - right)

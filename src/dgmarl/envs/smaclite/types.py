@@ -94,7 +94,6 @@ class SmacliteConfig:
     """Edges per row of the nearest-neighbour graph, self-loop included."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
         if self.horizon < 1:
             raise UsageError(f"smaclite has horizon={self.horizon}: choose 1 step or more.")
         if not self.oracle_distance >= 0:

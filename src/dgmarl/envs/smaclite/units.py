@@ -58,7 +58,6 @@ class UnitType:
     """Above 0: it explodes and hits all units of the other side within this radius."""
 
     def __post_init__(self) -> None:
-        """Validate ranges."""
         for name in ("hp", "size"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(

@@ -31,12 +31,8 @@ def draw_star_spread(
         shapes.append(
             text(x, y, "hub" if agent == 0 else agent, radius * (0.75 if agent == 0 else 1), "#fff")
         )
-    return picture(
-        SIDE,
-        SIDE,
-        shapes,
-        f"Star-Spread with {len(position)} agents, {int(covered.sum())} landmarks covered",
-    )
+    label = f"Star-Spread with {len(position)} agents, {int(covered.sum())} landmarks covered"
+    return picture(SIDE, SIDE, shapes, label)
 
 
 def _pixels(point: np.ndarray) -> np.ndarray:

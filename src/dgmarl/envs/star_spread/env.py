@@ -67,19 +67,11 @@ class StarSpread(Environment[StarSpreadState]):
         n = config.n_agents
         angle = 2 * np.pi * np.arange(n) / n
         self.config = config
-        self.landmarks = (
-            LANDMARK_RADIUS * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-        ).astype(np.float32)
+        circle = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+        self.landmarks = (LANDMARK_RADIUS * circle).astype(np.float32)
         self.step_size = 0.05 if n > CROWDED_ABOVE else 0.1
-        self.spec = EnvSpec(
-            f"star-spread/{n}",
-            n,
-            len(DIRECTIONS),
-            4 * n + 2,
-            4 * n,
-            config.horizon,
-            action_names=ACTION_NAMES,
-        )
+        sizes = (n, len(DIRECTIONS), 4 * n + 2, 4 * n, config.horizon)
+        self.spec = EnvSpec(f"star-spread/{n}", *sizes, action_names=ACTION_NAMES)
 
     def reset(self, key: PRNGKeyArray) -> tuple[StarSpreadState, Observation]:
         """Positions uniform on the square [-1, 1]^2."""
@@ -112,14 +104,12 @@ class StarSpread(Environment[StarSpreadState]):
         """Distance of every agent to its nearest landmark, and of every landmark to its nearest
         agent."""
         x, y = state.position[:, 0], state.position[:, 1]
-        squared = (x[:, None] - self.landmarks[:, 0]) ** 2 + (
-            y[:, None] - self.landmarks[:, 1]
-        ) ** 2
+        goal_x, goal_y = self.landmarks.T
+        squared = (x[:, None] - goal_x) ** 2 + (y[:, None] - goal_y) ** 2
         return jnp.sqrt(squared.min(axis=1)), jnp.sqrt(squared.min(axis=0))
 
     def observation(self, state: StarSpreadState) -> Observation:
-        """The hub observes all positions, a leaf only its own (in its slot); all observe the
-        landmarks."""
+        """The hub observes all positions, a leaf its own (in its slot); all see the landmarks."""
         n = self.spec.n_agents
         position, landmarks = state.position, jnp.asarray(self.landmarks).reshape(-1)
         visible = jnp.eye(n, dtype=bool).at[0].set(True)

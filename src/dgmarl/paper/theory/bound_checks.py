@@ -1,5 +1,4 @@
-"""The laboratory's checks of bounds: approximate graphs, mutual information, and steps in the proof
-of Theorem 1."""
+"""The laboratory's checks of bounds, and of steps in the proof of Theorem 1."""
 
 import numpy as np
 from jaxtyping import Float
@@ -66,10 +65,8 @@ def _lemma_claims(
             "on random MDPs.",
         ),
         bound_claim(
-            (
-                "The same for every discount: an agent with a long memory (a walk that its actions "
-                "push)"
-            ),
+            "The same for every discount: an agent with a long memory (a walk that its actions "
+            "push)",
             where,
             "error <= 3 B gamma epsilon R / (1-gamma)^2",
             memory / 3,
@@ -89,10 +86,8 @@ def _lemma_claims(
                     memory / 2 * (1 - memory_gammas),
                 ]
             ),
-            (
-                "Simulation lemma, once for Q and once for the chain augmented by the reached set; "
-                "no recursion needed."
-            ),
+            "Simulation lemma, once for Q and once for the chain augmented by the reached set; "
+            "no recursion needed.",
         ),
     ]
 
@@ -114,15 +109,11 @@ def _lemma_step_claims(gaps: Float[Array, "cases"], marginal: Float[Array, "case
             "The marginal P_G' is the best kernel on G' in the lemma's norm",
             "section 4.3, after lemma graph-approx",
             "epsilon(P_G') = smallest epsilon",
-            (
-                f"epsilon(P_G') / smallest epsilon: median {np.median(marginal):.3g}, largest "
-                f"{marginal.max():.3g}"
-            ),
+            f"epsilon(P_G') / smallest epsilon: median {np.median(marginal):.3g}, largest "
+            f"{marginal.max():.3g}",
             "yes" if marginal.max() < 1 + EXACT else "no",
-            (
-                "It is the best on average (in KL), not in the supremum; there the middle of the "
-                "range is."
-            ),
+            "It is the best on average (in KL), not in the supremum; there the middle of the "
+            "range is.",
             summary(marginal),
         ),
     ]
@@ -212,20 +203,16 @@ def _score_claims(
             "0",
             f"its norm over that of the score: {spread(hints)}",
             "yes" if hints.max() < EXACT else "no",
-            (
-                "Later states tell which action was taken. The next two rows show which "
-                "conclusions survive."
-            ),
+            "Later states tell which action was taken. The next two rows show which "
+            "conclusions survive.",
             summary(hints),
         ),
         Claim(
             "Scores up to K_ji(t) are orthogonal",
             "lemma num2",
             "cross term 0",
-            (
-                f"cross term at t = 3: at most {cross.max():.1e} (own-state graphs); "
-                f"{spread(joint_cross)} (joint-state graphs)"
-            ),
+            f"cross term at t = 3: at most {cross.max():.1e} (own-state graphs); "
+            f"{spread(joint_cross)} (joint-state graphs)",
             "yes" if cross.max() < EXACT else "no",
             "True under the paper's assumption by the argument of Proposition 1 (not meeting is "
             "independent of the action), false without.",
@@ -251,9 +238,7 @@ def _hessian_claims(blocks: Float[Array, "cases"], smooth: Float[Array, "cases"]
             "smoothness lemma",
             "L as named",
             smooth,
-            (
-                "Not contradicted, though its proof rests on the row above. Fixed graphs, so that "
-                "Gamma is exact."
-            ),
+            "Not contradicted, though its proof rests on the row above. Fixed graphs, so that "
+            "Gamma is exact.",
         ),
     ]

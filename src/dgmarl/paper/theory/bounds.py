@@ -31,8 +31,7 @@ from dgmarl.paper.theory.networked_mdp import (
 
 
 def without_edge(rng: Generator, mdp: NetworkedMDP, graph: Graph | None = None) -> Graph | None:
-    """The graph with one true edge k -> i removed, in every state where i has one certain local
-    state. None: no edge left."""
+    """The graph without one true edge k -> i in one local state of i. None: no edge is left."""
     graph = (mdp.graph if graph is None else graph).copy()
     choices = [
         (k, i, x)
@@ -49,8 +48,7 @@ def without_edge(rng: Generator, mdp: NetworkedMDP, graph: Graph | None = None) 
 def observation_groups(
     mdp: NetworkedMDP, mask: Bool[Array, "joint N"]
 ) -> Int[Array, "joint joint_action"]:
-    """Equal numbers for those (s, a) that look the same to somebody who sees the masked agents'
-    states and actions only."""
+    """Equal numbers for (s, a) in which the masked agents' states and actions are the same."""
     seen_states = np.where(mask, mdp.states, -1)
     seen_actions = np.where(mask[:, None], mdp.actions[None], -1)
     n_joint, n_actions = len(mdp.states), len(mdp.actions)
@@ -76,11 +74,6 @@ def best_kernel(mdp: NetworkedMDP, graph: Graph) -> LocalKernel:
 
     Where only one target lacks parents, the joint kernel is the nearest one too, since all other
     factors are equal."""
-    if mdp.n_states != 2:
-        raise ValueError(
-            "best_kernel knows the nearest kernel for 2 local states only; this MDP has "
-            f"{mdp.n_states}."
-        )
     kernels = []
     for i in range(mdp.n_agents):
         groups = observation_groups(mdp, graph[:, :, i]).ravel()
@@ -117,7 +110,7 @@ def graph_lemma(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> tuple[float,
     epsilon = min(kernel_distance(mdp, local) for local in candidates)
     unit = score_bound(logits)[:, None] * mdp.gamma * epsilon / (1 - mdp.gamma) ** 2
     worst = np.unravel_index(np.argmax(error / unit), error.shape)
-    return float(error[worst]), epsilon, float(np.broadcast_to(unit, error.shape)[worst])
+    return float(error[worst]), epsilon, float(unit[worst[0], 0])
 
 
 def long_memory_ratio(gamma: float, reach: int = 400) -> float:
@@ -212,8 +205,7 @@ def bridge(
 
 
 def information_bound(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> Float[Array, "N 2"]:
-    """For every target i: E || P^i - P^i_G' ||_1 and the right-hand side of the mutual-information
-    bound."""
+    """For every target i: E || P^i - P^i_G' ||_1 and the mutual-information bound on it."""
     weight = visits(mdp, logits)[:, None] * joint_policy(mdp, logits)
     weight = weight / weight.sum()
     distance = np.abs(mdp.local_kernel - marginal_kernel(mdp, logits, graph)).sum(axis=-1)

@@ -27,8 +27,7 @@ MAX_ITERATIONS = 5000
 
 @dataclass(frozen=True)
 class SampleCount:
-    """How many vector samples (time steps of all agents together) one estimator needed on one
-    network."""
+    """How many samples (time steps of all agents together) an estimator needed on a network."""
 
     topology: str
     n_agents: int
@@ -41,13 +40,10 @@ class SampleCount:
 
 
 def smoothness(voter: VoterNetwork, logits: Float[Array, "N 2 2"], step: float = 1e-5) -> float:
-    """The spectral norm of the Hessian of J at `logits`, by central differences of the exact
-    gradient."""
+    """Spectral norm of the Hessian of J, by central differences of the exact gradient."""
     shifts = step * np.eye(logits.size).reshape(-1, *logits.shape)
-    hessian = (
-        voter_gradient(voter, logits + shifts) - voter_gradient(voter, logits - shifts)
-    ).reshape(logits.size, -1) / (2 * step)
-    return float(np.linalg.norm(hessian, 2))
+    change = voter_gradient(voter, logits + shifts) - voter_gradient(voter, logits - shifts)
+    return float(np.linalg.norm(change.reshape(logits.size, -1) / (2 * step), 2))
 
 
 def estimate(
@@ -75,8 +71,7 @@ def samples_to_stationary(
     gamma: float,
     n_seeds: int,
 ) -> SampleCount:
-    """Ascend from uniform policies until the mean of || grad J(theta^n) ||^2 over the iterates so
-    far is at most epsilon^2."""
+    """Ascend from uniform policies until the mean of ||grad J||^2 so far is at most epsilon^2."""
     voter = plain_voter(topology(name, n_agents), gamma)
     lags = voter.lags if estimator == "graph" else np.zeros_like(voter.lags)
     n_steps = int(np.ceil(np.log(n_agents / epsilon) / np.log(1 / gamma)))
@@ -92,9 +87,8 @@ def samples_to_stationary(
         needed[reached] = iteration * batch * n_steps
         if np.isfinite(needed).all():
             return SampleCount(name, n_agents, estimator, batch, tuple(needed.tolist()))
-        logits = logits + step_size * estimate(rng, voter, logits, lags, n_steps, batch).mean(
-            axis=1
-        )
+        gradients = estimate(rng, voter, logits, lags, n_steps, batch)
+        logits = logits + step_size * gradients.mean(axis=1)
     raise RuntimeError(
         f"{estimator} estimator, {name}, N = {n_agents}: no stationary point after "
         f"{MAX_ITERATIONS} iterations"
@@ -104,8 +98,7 @@ def samples_to_stationary(
 def predicted_samples(
     name: str, n_agents: int, *, epsilon: float, gamma: float
 ) -> dict[str, float]:
-    """How Theorem 1's bounds grow with N, and how they do with the second moments that can be
-    proved (see moments.py)."""
+    """How Theorem 1's bounds grow with N, as stated and with what can be proved (moments.py)."""
     pairs = plain_voter(topology(name, n_agents), gamma).gamma_matrix
     common = n_agents * float(pairs.sum(axis=1).max()) * np.log(n_agents / epsilon)
     return {
@@ -121,6 +114,5 @@ def curve(
 ) -> tuple[Float[Array, "K"], Float[Array, "K seeds"]]:
     """Sizes N and the counts of all seeds for one network and estimator."""
     chosen = [c for c in counts if c.topology == name and c.estimator == estimator]
-    return np.array([c.n_agents for c in chosen], dtype=float), np.array(
-        [c.samples for c in chosen]
-    )
+    sizes = np.array([c.n_agents for c in chosen], dtype=float)
+    return sizes, np.array([c.samples for c in chosen])

@@ -30,14 +30,12 @@ Weight = Callable[[Graph], Float[Array, "N joint sets"]]
 
 
 def membership(n_agents: int) -> Bool[Array, "sets N"]:
-    """Every subset of the agents as a row of flags; set number f contains agent k iff bit k of f is
-    one."""
+    """Every subset of the agents as flags; set number f contains agent k iff bit k of f is one."""
     return (np.arange(2**n_agents)[:, None] >> np.arange(n_agents)) % 2 == 1
 
 
 def reached_next(graph: Graph) -> Bool[Array, "joint sets N"]:
-    """Which agents are reached one step after state s when the agents of a set were reached before
-    it."""
+    """Which agents are reached one step after s, if those of a set were reached before."""
     return np.einsum("fk,ski->sfi", membership(graph.shape[1]).astype(int), graph.astype(int)) > 0
 
 
@@ -47,8 +45,7 @@ def next_set(graph: Graph) -> Int[Array, "joint sets"]:
 
 
 def reward_weight(reward_graph: Graph) -> Weight:
-    """1(j in Pa^i(s_t, t)): some reached k is a reward parent of i now. The identity reward graph
-    gives Proposition 1."""
+    """1(some reached k is a reward parent of i now); the identity gives Proposition 1."""
     return lambda graph: reached_next(reward_graph).transpose(2, 0, 1).astype(float)
 
 
@@ -88,9 +85,8 @@ def credited_values(
         # Self-loops make sets grow only, and a larger set has a larger number: what comes after is
         # known or stays in this set.
         after = following[:, reached]
-        known = credit[:, :, reached] + discount * np.einsum(
-            "st,its->is", chain, later[:, :, after]
-        )
+        following_credit = np.einsum("st,its->is", chain, later[:, :, after])
+        known = credit[:, :, reached] + discount * following_credit
         stays = discount * chain * (after == reached)[:, None]
         later[:, :, reached] = np.linalg.solve(np.eye(len(chain)) - stays, known.T).T
     by_source = []
@@ -136,8 +132,7 @@ def dependence_graph_gradient(
 
 
 def own_state_critic(mdp: NetworkedMDP, logits: Logits) -> StateValues:
-    """The best critic that sees s^i alone: the discounted-visit average of V^i over everybody
-    else's state."""
+    """The best critic that sees s^i alone: V^i averaged over the others by discounted visits."""
     exact, weight = values(mdp, logits), visits(mdp, logits)
     critic = np.empty_like(exact)
     for i in range(mdp.n_agents):
@@ -160,8 +155,7 @@ def td_form_gradient(
     lambda_: float = 1.0,
     weight: Weight | None = None,
 ) -> PairGradient:
-    """Algorithm 1 (the `td` form): GAE over the TD errors of i that lie after the meeting step.
-    Plain weights unless told."""
+    """Algorithm 1 (`td` form): GAE over the TD errors of i after the meeting step."""
     weight = td_weight(lambda_, weighted=False) if weight is None else weight
     signal = credited_values(
         mdp, logits, mdp.graph, td_errors(mdp, critic), weight, mdp.gamma * lambda_
@@ -195,8 +189,7 @@ def return_form_gradient(
 def ungraphed_gae_gradient(
     mdp: NetworkedMDP, logits: Logits, critic: StateValues, lambda_: float
 ) -> PairGradient:
-    """Ordinary GAE of every target with the same critic: what the graph forms are to be compared
-    with when lambda < 1."""
+    """Ordinary GAE of every target with the same critic, to compare with if lambda < 1."""
     signal = lambda_advantage(mdp, logits, critic, lambda_)
     return gradient_from(mdp, logits, np.repeat(signal[None], mdp.n_agents, axis=0))
 

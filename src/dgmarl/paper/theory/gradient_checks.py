@@ -1,5 +1,4 @@
-"""The laboratory's checks of expected gradients: Proposition 1, its generalisation, and Algorithm
-1's two forms."""
+"""The laboratory's checks of expected gradients: Proposition 1 and Algorithm 1's two forms."""
 
 from collections.abc import Callable
 
@@ -93,19 +92,15 @@ def _identity_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
             "The expected dependence-graph gradient is the policy gradient",
             "Proposition 1",
             errors["Proposition 1"],
-            (
-                "Parent sets depend on the target's own local state, policies on their own; "
-                "infinite horizon, gamma = 0.9."
-            ),
+            "Parent sets depend on the target's own local state, policies on their own; "
+            "infinite horizon, gamma = 0.9.",
         ),
         identity_claim(
             "The same with reward-dependence graphs",
             "Proposition prop:global_generalized",
             errors["reward graphs"],
-            (
-                "Reward parent sets contain i itself. The printed formula lacks the factor "
-                "1/(1-gamma) of Proposition 1."
-            ),
+            "Reward parent sets contain i itself. The printed formula lacks the factor "
+            "1/(1-gamma) of Proposition 1.",
         ),
         _planted_claim(errors["one edge removed"]),
     ]
@@ -168,8 +163,7 @@ def _planted_claim(errors: GradientErrors) -> Claim:
 
 
 def sampling_claim(rng: Generator, sizes: Sizes) -> Claim:
-    """The sampled estimators of `dgmarl.credit` against the exact gradient, on graphs that change
-    with the state."""
+    """The estimators of `dgmarl.credit` against the exact gradient, on graphs that change."""
     furthest, ratios = [], []
     for n_agents in sizes.agents:
         mdp = nm.random_mdp(rng, linked_graph(rng, n_agents), gamma=0.8)
@@ -188,15 +182,11 @@ def sampling_claim(rng: Generator, sizes: Sizes) -> Claim:
         "Sampled estimators (gpomdp, graph_gpomdp) have the exact gradient as their mean",
         "equations gpomdp and grad_graph, one discount",
         "within sampling error: fewer than 4.5 standard errors for every entry",
-        (
-            f"at most {max(furthest):.1f} standard errors; variance standard / graph "
-            f"{min(ratios):.2g} to {max(ratios):.2g}"
-        ),
+        f"at most {max(furthest):.1f} standard errors; variance standard / graph "
+        f"{min(ratios):.2g} to {max(ratios):.2g}",
         "yes" if max(furthest) < 4.5 else "no",
-        (
-            f"{2 * sizes.trajectories} trajectories on each of {len(sizes.agents)} MDPs, graphs "
-            "that change with the state."
-        ),
+        f"{2 * sizes.trajectories} trajectories on each of {len(sizes.agents)} MDPs, graphs "
+        "that change with the state.",
         {"furthest": float(max(furthest)), "smallest_variance_ratio": float(min(ratios))},
     )
 
@@ -277,10 +267,8 @@ def _variant_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
             "td form with l-hop parents at lag l, as in the text, own-state critic",
             "appendix, derivation above Algorithm 1",
             errors["td as in the text, own-state critic"],
-            (
-                "One hop too few: the TD error at lag l contains V(s_{t+l+1}). Algorithm 1 itself "
-                "uses l + 1 hops, which is right."
-            ),
+            "One hop too few: the TD error at lag l contains V(s_{t+l+1}). Algorithm 1 itself "
+            "uses l + 1 hops, which is right.",
         ),
         bias_claim(
             "td form, weights 0.95 * reached + 0.05, lambda = 0.95, exact critic of the full state",
@@ -316,10 +304,8 @@ def _chain_claim(rng: Generator, sizes: Sizes) -> Claim:
         "Two-hop credit on the chain 0 -> 1 -> 2 survives the td form",
         "Algorithm 1",
         "all of grad_0 J^2 kept, whatever the critic",
-        (
-            f"kept: own-state critic {own.min():.4f} to {own.max():.4f}; full-state critic at most "
-            f"{full.max():.1e}"
-        ),
+        f"kept: own-state critic {own.min():.4f} to {own.max():.4f}; full-state critic at most "
+        f"{full.max():.1e}",
         "yes" if full.min() > 1 - EXACT else "no",
         "With a full-state critic exactly nothing of the credit beyond the first hop is left.",
         {"own_min": float(own.min()), "own_max": float(own.max()), "full_max": float(full.max())},

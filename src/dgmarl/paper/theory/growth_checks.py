@@ -1,5 +1,4 @@
-"""The laboratory's checks of laws in N: second moments of the estimators, and the samples that
-Theorem 1 counts."""
+"""The laboratory's checks of laws in N: second moments, and the samples of Theorem 1."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -43,15 +42,11 @@ def moment_section(rng: Generator, sizes: Sizes) -> Section:
             "E || sum_i g_j^i ||^2 <= sum_i E || g_j^i ||^2",
             "appendix, before equation est_joint_grad_var",
             "ratio at most 1",
-            (
-                f"ratio {per_agent.min():.3f} N to {per_agent.max():.3f} N (complete graph, all "
-                "rewards 1)"
-            ),
+            f"ratio {per_agent.min():.3f} N to {per_agent.max():.3f} N (complete graph, all "
+            "rewards 1)",
             "yes" if ratios.max() <= 1 else "no",
-            (
-                "Holds with a factor N (Cauchy-Schwarz). This step costs the bounds above and "
-                "Theorem 1 a factor of up to N."
-            ),
+            "Holds with a factor N (Cauchy-Schwarz). This step costs the bounds above and "
+            "Theorem 1 a factor of up to N.",
             summary(ratios),
         )
     )
@@ -88,10 +83,8 @@ def _moment_bound_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
             "N^3.",
         ),
         bound_claim(
-            (
-                "Dependence-graph estimator, bound mended: R^2 G^2 sum_j (sum_i "
-                "sqrt(Gamma_j^i))^2 / (1-gamma)^3"
-            ),
+            "Dependence-graph estimator, bound mended: R^2 G^2 sum_j (sum_i "
+            "sqrt(Gamma_j^i))^2 / (1-gamma)^3",
             "derived here",
             "as named",
             both("graph", "proved_graph_bound"),
@@ -102,10 +95,8 @@ def _moment_bound_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
             "derived here",
             "as named",
             both("standard", "proved_standard_bound"),
-            (
-                "The gain of the graph is then larger than claimed: N^2 on a disconnected graph, "
-                "not N."
-            ),
+            "The gain of the graph is then larger than claimed: N^2 on a disconnected graph, "
+            "not N.",
         ),
     ]
 
@@ -209,14 +200,10 @@ def _sample_claim(
     claim = Claim(
         f"Samples to E ||grad J||^2 <= epsilon^2, {name}, {estimator} estimator",
         "Theorem 1",
-        (
-            f"at most ~ N^{paper_power:.2f} (the bound, fitted over these N); mended bound ~ "
-            f"N^{proved_power:.2f}"
-        ),
-        (
-            f"N^{power:.2f}, sd over {len(each)} seeds {deviation:.2f}; N = {int(size[0])} to "
-            f"{int(size[-1])}"
-        ),
+        f"at most ~ N^{paper_power:.2f} (the bound, fitted over these N); mended bound ~ "
+        f"N^{proved_power:.2f}",
+        f"N^{power:.2f}, sd over {len(each)} seeds {deviation:.2f}; N = {int(size[0])} to "
+        f"{int(size[-1])}",
         "yes" if power <= paper_power + 2 * deviation else "no",
         "eta, m and H by the theorem's rule, nothing tuned; counts of different seeds differ by "
         f"a factor of {seeds_apart:.2f} at most. Holds: not above the bound's exponent by more "

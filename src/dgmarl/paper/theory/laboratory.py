@@ -1,5 +1,4 @@
-"""Every claim of the paper's theory that can be computed, checked on random networked MDPs:
-`run_laboratory`."""
+"""Every claim of the paper's theory that can be computed, on random networked MDPs."""
 
 import json
 from collections.abc import Callable

@@ -28,14 +28,12 @@ PairGradient = Float[Array, "N N S A"]
 
 
 def digits(n_agents: int, n_values: int) -> Int[Array, "joint N"]:
-    """Every joint value of `n_agents` variables with `n_values` values each, in the order of the
-    joint integer."""
+    """Every joint value of `n_agents` variables with `n_values` values, in order."""
     return np.indices((n_values,) * n_agents).reshape(n_agents, -1).T
 
 
 def own_state_graph(rng: Generator, n_agents: int, n_states: int, edge_probability: float) -> Graph:
-    """A random graph whose parent sets Pa^i(s^i) depend on the target's own local state, as the
-    paper assumes."""
+    """A random graph whose parent sets depend on the target's own state, as the paper assumes."""
     # [target, its local state, source]
     parents = rng.random((n_agents, n_states, n_agents)) < edge_probability
     states = digits(n_agents, n_states)
@@ -46,8 +44,7 @@ def own_state_graph(rng: Generator, n_agents: int, n_states: int, edge_probabili
 def joint_state_graph(
     rng: Generator, n_agents: int, n_states: int, edge_probability: float
 ) -> Graph:
-    """A random graph whose parent sets depend on everybody's state: outside the paper's
-    assumption."""
+    """A random graph whose parent sets depend on all states: outside the paper's assumption."""
     drawn = rng.random((n_states**n_agents, n_agents, n_agents)) < edge_probability
     return drawn | np.eye(n_agents, dtype=bool)
 
@@ -63,8 +60,7 @@ def linked_graph(
 
 
 def contact_graph(n_agents: int, n_states: int) -> Graph:
-    """Two agents influence each other while they stand on the same cell: what a physical world
-    gives, and joint-state too."""
+    """Two agents influence each other while they share a cell, as in a physical world."""
     states = digits(n_agents, n_states)
     return states[:, :, None] == states[:, None, :]
 
@@ -77,8 +73,7 @@ def static_graph(edges: Bool[Array, "N N"], n_states: int) -> Graph:
 
 @dataclass(frozen=True)
 class NetworkedMDP:
-    """N agents with S local states and A actions each; everything as tables over joint states and
-    joint actions."""
+    """N agents with S local states and A actions, as tables over joint states and actions."""
 
     local_kernel: LocalKernel
     """P_i(s^i' | s, a); depends on the parents' entries of s and a only."""
@@ -195,30 +190,22 @@ def state_chain(mdp: NetworkedMDP, logits: Logits) -> Float[Array, "joint joint"
 def visits(
     mdp: NetworkedMDP, logits: Logits, discount: float | None = None
 ) -> Float[Array, "joint"]:
-    """sum_t discount^t P(s_t = s): the paper's rho / (1 - gamma) when `discount` is gamma, its
-    default."""
+    """sum_t discount^t P(s_t = s), by default with gamma: the paper's rho / (1 - gamma)."""
     discount = mdp.gamma if discount is None else discount
-    return np.linalg.solve(
-        np.eye(len(mdp.states)) - discount * state_chain(mdp, logits).T, mdp.start
-    )
+    system = np.eye(len(mdp.states)) - discount * state_chain(mdp, logits).T
+    return np.linalg.solve(system, mdp.start)
 
 
 def values(mdp: NetworkedMDP, logits: Logits) -> StateValues:
     """V^i(s), exactly."""
     expected_reward = np.einsum("sa,isa->si", joint_policy(mdp, logits), mdp.reward)
-    return np.linalg.solve(
-        np.eye(len(mdp.states)) - mdp.gamma * state_chain(mdp, logits), expected_reward
-    ).T
+    system = np.eye(len(mdp.states)) - mdp.gamma * state_chain(mdp, logits)
+    return np.linalg.solve(system, expected_reward).T
 
 
 def action_values(mdp: NetworkedMDP, logits: Logits) -> Signal:
     """Q^i(s, a), exactly."""
     return mdp.reward + mdp.gamma * np.einsum("sat,it->isa", mdp.kernel, values(mdp, logits))
-
-
-def returns(mdp: NetworkedMDP, logits: Logits) -> Float[Array, "N"]:
-    """J^i, exactly."""
-    return values(mdp, logits) @ mdp.start
 
 
 def score_average(
@@ -234,15 +221,13 @@ def score_average(
 
 
 def exact_gradient(mdp: NetworkedMDP, logits: Logits) -> PairGradient:
-    """grad_{theta_j} J^i by the policy gradient theorem (equation cross-grad); first axis source j,
-    second axis target i."""
+    """grad_{theta_j} J^i (equation cross-grad); first axis source j, second axis target i."""
     signal, weight = action_values(mdp, logits), visits(mdp, logits)
     return np.stack([score_average(mdp, logits, j, signal, weight) for j in range(mdp.n_agents)])
 
 
 def exact_hessian(mdp: NetworkedMDP, logits: Logits, step: float = 1e-5) -> Float[Array, "D D"]:
-    """Hessian of sum_i J^i over all N*S*A logits: central differences of the exact gradient,
-    accurate to about 1e-9."""
+    """Hessian of sum_i J^i over all logits, by central differences, accurate to about 1e-9."""
     columns = []
     for shift in step * np.eye(logits.size).reshape(-1, *logits.shape):
         difference = exact_gradient(mdp, logits + shift) - exact_gradient(mdp, logits - shift)

@@ -1,5 +1,4 @@
-"""The laboratory's page: the table of claims, the figures, and the list of slips in the paper's
-proofs."""
+"""The laboratory's page: claims, figures, and the slips in the paper's proofs."""
 
 import re
 from html import escape
@@ -75,8 +74,7 @@ OPERATORS = {"<=": "≤", "!=": "≠", "->": "→", "||": "‖"}
 
 
 def mathematics(text: str) -> str:
-    """Escaped HTML in which plain-text formulas (gamma^2, T_ji, s_{t+1}) are set with symbols,
-    superscripts and subscripts."""
+    """Escaped HTML with symbols, superscripts and subscripts for plain-text formulas."""
     for word, symbol in WORDS.items():
         text = re.sub(rf"(?<![A-Za-z_]){re.escape(word)}", symbol, text)
     for operator, symbol in OPERATORS.items():

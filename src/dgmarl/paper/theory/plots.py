@@ -61,8 +61,7 @@ def _diagonal(axes: Axes, factor: float, label: str) -> None:
 
 @styled
 def graph_lemma(data: dict[str, Any]) -> Figure:
-    """Left: error against B gamma epsilon R / (1-gamma)^2 on random MDPs. Right: the long-memory
-    family."""
+    """Left: error against B gamma epsilon R / (1-gamma)^2. Right: the long-memory family."""
     figure = Figure(figsize=(8.5, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     for number, gamma in enumerate(sorted({case["gamma"] for case in data["cases"]})):
@@ -127,8 +126,7 @@ def second_moments(data: dict[str, Any]) -> Figure:
 
 @styled
 def sample_counts(data: dict[str, Any]) -> Figure:
-    """Samples until the gradient is small, every seed, with the slopes of the bounds through the
-    first point."""
+    """Samples until the gradient is small, with the bounds' slopes through the first point."""
     figure = Figure(figsize=(9.0, 4.6), layout="constrained")
     names = list(dict.fromkeys(curve["topology"] for curve in data["curves"]))
     panels = figure.subplots(1, len(names), sharey=True)

@@ -57,8 +57,7 @@ def cross_term(mdp: NetworkedMDP, logits: Logits) -> float:
 
 
 def off_diagonal_share(mdp: NetworkedMDP, logits: Logits) -> float:
-    """Frobenius norm of the Hessian's blocks (j, j'), j != j', over that of the whole Hessian.
-    Lemma block_diag says 0."""
+    """Frobenius norm of the Hessian's off-diagonal blocks over its own; lemma block_diag: 0."""
     hessian = exact_hessian(mdp, logits)
     size = mdp.n_states * mdp.n_actions
     same = np.kron(np.eye(mdp.n_agents), np.ones((size, size))) > 0
@@ -70,9 +69,8 @@ def smoothness_ratio(mdp: NetworkedMDP, logits: Logits, gamma_matrix: Float[Arra
     lemma's conclusion holds."""
     policy = softmax(logits)
     score_variance = (1 - (policy**2).sum(axis=-1)).max()
-    curvature = np.linalg.norm(
-        policy[..., None] * (np.eye(mdp.n_actions) - policy[..., None, :]), 2, axis=(-2, -1)
-    ).max()
+    slopes = policy[..., None] * (np.eye(mdp.n_actions) - policy[..., None, :])
+    curvature = np.linalg.norm(slopes, 2, axis=(-2, -1)).max()
     bound = gamma_matrix.sum(axis=1).max() * (score_variance + curvature) / (1 - mdp.gamma) ** 2
     return float(np.linalg.norm(exact_hessian(mdp, logits), 2) / bound)
 

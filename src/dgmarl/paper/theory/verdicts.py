@@ -16,8 +16,7 @@ EXACT = 1e-8
 
 @dataclass(frozen=True)
 class Claim:
-    """One row of the table: what is said where, what it predicts, what was measured, and whether it
-    holds."""
+    """A row of the table: what is said where, what was measured, and whether it holds."""
 
     name: str
     where: str
@@ -101,8 +100,7 @@ def identity_claim(name: str, where: str, errors: GradientErrors, note: str) -> 
 def bias_claim(
     name: str, where: str, errors: GradientErrors, note: str, *, claimed: bool = True
 ) -> Claim:
-    """A row for an estimator that ought to have no bias; the bias is relative to the exact
-    gradient."""
+    """A row for an estimator that ought to have no bias, relative to the exact gradient."""
     unbiased = errors.entry.max() < EXACT
     holds: Holds = "yes" if unbiased else ("no" if claimed else "not claimed")
     measured = f"relative bias {spread(errors.relative)}"

@@ -21,8 +21,7 @@ TOPOLOGIES = ("disconnected", "chain", "star", "ring", "complete")
 
 
 def topology(name: str, n_agents: int) -> Bool[Array, "N N"]:
-    """A named graph, row = source, self-loops on. The star's leaves all reach the hub, agent 0, as
-    in Star-Spread."""
+    """A named graph, row = source, self-loops on; the star's leaves all reach agent 0."""
     loops = np.eye(n_agents, dtype=bool)
     edges = {
         "disconnected": loops,
@@ -35,8 +34,7 @@ def topology(name: str, n_agents: int) -> Bool[Array, "N N"]:
 
 
 def fixed_graph_lags(edges: Bool[Array, "N N"]) -> Float[Array, "N N"]:
-    """The paper's T_ji on a fixed graph: the number of hops from j to i, infinite where there is no
-    path."""
+    """The paper's T_ji on a fixed graph: hops from j to i, infinite without a path."""
     n_agents = len(edges)
     repeated = jnp.repeat(jnp.asarray(edges)[None], n_agents, axis=0)
     lags = np.asarray(reward_lags(meeting_times(repeated, jnp.zeros(n_agents, bool))))[0]
@@ -86,8 +84,7 @@ def random_voter(rng: Generator, edges: Bool[Array, "N N"], gamma: float) -> Vot
 
 
 def plain_voter(edges: Bool[Array, "N N"], gamma: float) -> VoterNetwork:
-    """Equal agents: action a makes state a likely (0.9), state 1 pays 1. Any graph gives the same J
-    at equal policies."""
+    """Equal agents: action a makes state a likely (0.9), state 1 pays 1."""
     n_agents = len(edges)
     up = np.broadcast_to(np.array([0.1, 0.9]), (n_agents, 2, 2))
     reward = np.broadcast_to(np.array([[0.0], [1.0]]), (n_agents, 2, 2))
@@ -97,8 +94,7 @@ def plain_voter(edges: Bool[Array, "N N"], gamma: float) -> VoterNetwork:
 def _system(
     voter: VoterNetwork, policy: Float[Array, "*runs N 2 2"]
 ) -> Float[Array, "*runs 2N 2N"]:
-    """I - gamma M, where M[(k, x), (i, y)] says how the marginal of (k, x) now feeds that of (i, y)
-    next."""
+    """I - gamma M, M[(k, x), (i, y)]: how the marginal of (k, x) feeds that of (i, y) next."""
     to_one = (policy * voter.up).sum(axis=-1)
     law = np.stack([1 - to_one, to_one], axis=-1)  # [..., k, x, y]
     size = 2 * voter.n_agents
@@ -137,8 +133,7 @@ def sample_voter(
     n_steps: int,
     n_trajectories: int,
 ) -> tuple[Int[Array, "H *runs B N"], Int[Array, "H *runs B N"]]:
-    """States and actions of independent trajectories; leading axes of `logits` are independent runs
-    with their own policies."""
+    """States and actions of independent trajectories; leading axes of `logits` are runs."""
     act_one = softmax(logits)[..., 1]  # [*runs, N, 2]
     act_one_in_0, act_one_in_1 = (act_one[..., None, :, x] for x in (0, 1))
     shape = (*logits.shape[:-3], n_trajectories, voter.n_agents)

@@ -235,7 +235,7 @@ class Trainer:
 
     def evaluate_policy(self, iterated: Iterated) -> Advanced:
         """Episodes of the current policy; it is kept if it is the best so far."""
-        state, metrics, active = iterated
+        state, active = iterated.state, iterated.active
         key, evaluation_key, _ = _evaluation_keys(state)
         params = state.learner.params
         evaluation, sampled = self.play_episodes(params, evaluation_key)
@@ -244,7 +244,8 @@ class Trainer:
         best = where_active(better, Best(mean_return, params), state.best)
         state = state._replace(key=where_active(active, key, state.key), best=best)
         # Losses are those before the last update; this shows whether that one diverged.
-        metrics = metrics | {"parameter_norm": optax.global_norm(params)} | _endings(evaluation)
+        metrics = iterated.metrics | {"parameter_norm": optax.global_norm(params)}
+        metrics |= _endings(evaluation)
         if sampled is not None:
             metrics["sampled_return"] = sampled.returns.mean()
             metrics |= {f"sampled_{name}": mean for name, mean in _endings(sampled).items()}

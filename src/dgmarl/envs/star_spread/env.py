@@ -70,8 +70,15 @@ class StarSpread(Environment[StarSpreadState]):
         circle = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
         self.landmarks = (LANDMARK_RADIUS * circle).astype(np.float32)
         self.step_size = 0.05 if n > CROWDED_ABOVE else 0.1
-        sizes = (n, len(DIRECTIONS), 4 * n + 2, 4 * n, config.horizon)
-        self.spec = EnvSpec(f"star-spread/{n}", *sizes, action_names=ACTION_NAMES)
+        self.spec = EnvSpec(
+            name=f"star-spread/{n}",
+            n_agents=n,
+            n_actions=len(DIRECTIONS),
+            obs_size=4 * n + 2,
+            state_size=4 * n,
+            horizon=config.horizon,
+            action_names=ACTION_NAMES,
+        )
 
     def reset(self, key: PRNGKeyArray) -> tuple[StarSpreadState, Observation]:
         """Positions uniform on the square [-1, 1]^2."""

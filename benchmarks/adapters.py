@@ -44,12 +44,12 @@ TRAINED_STEPS = 20_000
 
 
 def jaxmarl_alone(adapted: Any, batch: int) -> Found:
-    return jaxmarl_peer.play_env(adapted.env, batch)
+    return jaxmarl_peer.play_env(adapted.env, batch)()
 
 
 def jumanji_alone(adapted: Any, batch: int) -> Found:
     spec = adapted.spec
-    return jumanji_peer.play_env(adapted.env, spec.n_agents, spec.n_actions, batch)
+    return jumanji_peer.play_env(adapted.env, spec.n_agents, spec.n_actions, batch)()
 
 
 def host_alone(adapted: Any, batch: int) -> Found:

@@ -151,6 +151,10 @@ def credit(gpu: bool) -> Iterator[Row]:
             job = {"kind": "train", "env": FORAGING, "method": method, "graph": graph}
             name = method if graph == "self" else f"{method} {graph}"
             yield Row("rules", "training, foraging 10x10-3p-3f", name, size, job | {"seeds": seeds})
+    if gpu:
+        job = {"kind": "train", "env": "smaclite/MMM2", "method": "mappo-global", "preset": "fast"}
+        task = "training, SMAClite MMM2"
+        yield Row("rules", task, "mappo-global", plural(10, "seed"), job | {"seeds": 10})
 
 
 def program_of(row: Row) -> str:

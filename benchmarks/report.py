@@ -139,8 +139,13 @@ def advantage(row: Found, rows: list[Found]) -> str:
 
 def relative_cost(row: Found, rows: list[Found]) -> str:
     """Time of a step relative to local credit."""
-    same = {row["size"]: row["value"] for row in rows if row["program"] == "ippo-local"}
-    return f"{same[row['size']] / row['value']:.2f} ×" if row["size"] in same else ""
+    same = {
+        (other["task"], other["size"]): other["value"]
+        for other in rows
+        if other["program"] == "ippo-local" and "error" not in other
+    }
+    local = same.get((row["task"], row["size"]))
+    return f"{local / row['value']:.2f} ×" if local else ""
 
 
 def publish(path: Path, on_page: bool, draw: Callable[[Path], None], caption: str) -> None:

@@ -9,15 +9,16 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from timing import compiled, laps, learned, serve, summary
+from timing import Found, compiled, laps, learned, serve, summary
 
 SCRIPT = Path("baselines") / "IPPO" / "ippo_ff_mpe.py"
 
 
-def play_env(env: Any, batch: int) -> dict[str, Any]:
+def play_env(env: Any, batch: int) -> Callable[[], Found]:
     """Random play of any environment of JaxMARL, whose `step` resets, with available actions."""
     import jax
     import jax.numpy as jnp
@@ -46,10 +47,10 @@ def play_env(env: Any, batch: int) -> dict[str, Any]:
     key = jax.random.key(0)
     _, state = jax.jit(jax.vmap(env.reset))(jax.random.split(key, batch))
     run, facts = compiled(step, (key, state, jnp.float32(0)))
-    return {**facts, **summary(laps(run, batch))}
+    return lambda: {**facts, **summary(laps(run, batch))}
 
 
-def play(env: str, batch: int) -> dict[str, Any]:
+def play(env: str, batch: int) -> Callable[[], Found]:
     """An environment by its name, or SMAX on the map of that name."""
     import jaxmarl
     from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
@@ -61,8 +62,8 @@ def play(env: str, batch: int) -> dict[str, Any]:
 
 
 def train(
-    env: str, settings: dict[str, Any], seeds: int, steps: int, goal: float
-) -> dict[str, Any]:
+    env: str, settings: Found, seeds: int, steps: int, goal: float
+) -> Callable[[], Found] | Found:
     """Whole runs of the script's `make_train`, all seeds in one program, as the script has them.
     settings: as of `ours.learn`, in JaxMARL's names here."""
     checkout = Path(os.environ.get("JAXMARL_CHECKOUT", "not given"))
@@ -98,16 +99,20 @@ def train(
     keys = [jax.random.split(jax.random.PRNGKey(k), seeds) for k in range(3)]
     program = jax.jit(jax.vmap(make_train(config))).lower(keys[0]).compile()
     compile_s = time.perf_counter() - began
-    rates, curves = [], []
-    for key in keys:
-        began = time.perf_counter()
-        out = jax.block_until_ready(program(key))
-        took = time.perf_counter() - began
-        rates.append(seeds * n_updates * per_update / took)
-        # Its log has the return of the last finished episode, so an update late; before, it has 0.
-        returns = out["metrics"]["returned_episode_returns"].at[:, :2].set(-jax.numpy.inf)
-        curves += [(curve, took / n_updates) for curve in returns.tolist()]
-    return {"compile_s": compile_s, **summary(rates), **learned(curves, goal)}
+
+    def measure() -> Found:
+        rates, curves = [], []
+        for key in keys:
+            began = time.perf_counter()
+            out = jax.block_until_ready(program(key))
+            took = time.perf_counter() - began
+            rates.append(seeds * n_updates * per_update / took)
+            # Its log has the return of the last finished episode, so an update late; 0 before.
+            returns = out["metrics"]["returned_episode_returns"].at[:, :2].set(-jax.numpy.inf)
+            curves += [(curve, took / n_updates) for curve in returns.tolist()]
+        return {"compile_s": compile_s, **summary(rates), **learned(curves, goal)}
+
+    return measure
 
 
 if __name__ == "__main__":

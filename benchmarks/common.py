@@ -13,7 +13,9 @@ import time
 import tomllib
 import venv
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from timing import Found
@@ -23,9 +25,16 @@ ROOT = HERE.parent
 RESULTS = ROOT / "results" / "benchmarks"
 PAGE = ROOT / "docs" / "performance.md"
 VENVS = ROOT / ".bench"
-JOB_LIMIT_S = 300
+JOB_LIMIT_S, COMPILE_LIMIT_S = 300, 120
 CACHES = ("JAX_COMPILATION_CACHE_DIR", "XLA_FLAGS")
 """What would make compile times those of a cache, or programs those of a test."""
+NO_CACHE = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+ALL_CACHED = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+}
+"""Every program, and room on the GPU for several processes."""
 
 
 class Program(NamedTuple):
@@ -36,25 +45,56 @@ class Program(NamedTuple):
 
     def __call__(self, jobs: list[Found], compile_workers: int = 0) -> Iterator[Found]:
         """What it finds, job by job. A job that ends the process or takes too long has an error;
-        the others are done by another process."""
+        the others are done by another process.
+
+        compile_workers: so many processes compile the jobs' programs first, for a cache from which
+        they are then measured, one after the other."""
+        if not compile_workers:
+            yield from self._measured(jobs, dict(NO_CACHE))
+            return
+        with TemporaryDirectory() as folder, ThreadPoolExecutor(compile_workers) as pool:
+            cache = {**ALL_CACHED, "JAX_COMPILATION_CACHE_DIR": folder}
+            prepared = list(pool.map(lambda job: self._prepared(job, cache), jobs))
+            ready = [job for job, found in zip(jobs, prepared, strict=True) if "error" not in found]
+            say(f"{self.script.stem}: {len(ready)} of {len(jobs)} programs are compiled")
+            measured = self._measured(ready, cache)
+            for found in prepared:
+                yield found if "error" in found else {**next(measured), **found}
+
+    def _prepared(self, job: Found, cache: dict[str, str]) -> Found:
+        """Compile a job's program in a process of its own: what is known of it, or an error."""
+        command = [self.python, str(self.script), json.dumps(job)]
+        env = self._environment(cache | {"BENCH_PREPARE": "1"})
+        try:
+            done = subprocess.run(
+                command, env=env, capture_output=True, text=True, cwd=VENVS, timeout=COMPILE_LIMIT_S
+            )
+        except subprocess.TimeoutExpired:
+            return {"job": job, "error": f"not compiled in {COMPILE_LIMIT_S} s"}
+        lines = [line for line in done.stdout.splitlines() if line.startswith('{"job": ')]
+        if lines:
+            return json.loads(lines[-1])
+        return {"job": job, "error": f"no result: {last_line(done.stderr)}"}
+
+    def _environment(self, more: dict[str, str]) -> dict[str, str]:
+        """Of its process."""
+        env = {name: value for name, value in os.environ.items() if name not in CACHES}
+        given = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+        paths = (HERE, ROOT / "src", *(Path(name).resolve() for name in given))
+        VENVS.mkdir(exist_ok=True)
+        return env | {"PYTHONPATH": os.pathsep.join(map(str, paths))} | more
+
+    def _measured(self, jobs: list[Found], cache: dict[str, str]) -> Iterator[Found]:
         while jobs:
-            for found in self._lines(jobs, compile_workers):
+            for found in self._lines(jobs, cache):
                 yield found
                 jobs = jobs[1:]
             if jobs:
                 yield {"job": jobs[0], "error": f"no result: {self.last_words()}"}
                 jobs = jobs[1:]
 
-    def _lines(self, jobs: list[Found], compile_workers: int) -> Iterator[Found]:
-        env = {name: value for name, value in os.environ.items() if name not in CACHES}
-        given = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
-        paths = (HERE, ROOT / "src", *(Path(name).resolve() for name in given))
-        env |= {
-            "PYTHONPATH": os.pathsep.join(map(str, paths)),
-            "JAX_ENABLE_COMPILATION_CACHE": "false",
-            "BENCH_COMPILE_WORKERS": str(compile_workers),
-        }
-        VENVS.mkdir(exist_ok=True)
+    def _lines(self, jobs: list[Found], cache: dict[str, str]) -> Iterator[Found]:
+        env = self._environment(cache)
         command = [self.python, str(self.script), *map(json.dumps, jobs)]
         with self.log.open("w") as log:
             process = subprocess.Popen(
@@ -75,8 +115,13 @@ class Program(NamedTuple):
 
     def last_words(self) -> str:
         """The last line of its log."""
-        lines = self.log.read_text(errors="replace").replace(str(ROOT), ".").split("\n")
-        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "no message")
+        return last_line(self.log.read_text(errors="replace"))
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    lines = text.replace(str(ROOT), ".").split("\n")
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "no message")
 
 
 class Limit:

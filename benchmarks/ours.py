@@ -9,14 +9,13 @@ can be compared between calls on a busy machine, and `make bench-check` does."""
 
 import statistics
 import time
-from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import Found, Run, compiled, laps, learned, serve, summary
+from timing import Found, Prepared, Run, compiled, laps, learned, serve, summary
 
 from dgmarl import graph_gae, make_env
 from dgmarl.config.resolve import resolve
@@ -44,12 +43,12 @@ def calibration() -> Run:
     return compiled(lambda x: jnp.tanh(x @ weights), weights)[0]
 
 
-def measured(run: Any, facts: Found, work: Any = 1) -> Callable[[], Found]:
+def measured(run: Any, facts: Found, work: Any = 1) -> Prepared:
     """A program to be measured later."""
-    return lambda: {"calibration_ms": calibration_ms(), **facts, **summary(laps(run, work))}
+    return Prepared(facts, lambda: {"calibration_ms": calibration_ms(), **summary(laps(run, work))})
 
 
-def play(env: str, batch: int, options: Found | None = None) -> Callable[[], Found]:
+def play(env: str, batch: int, options: Found | None = None) -> Prepared:
     """Environment steps of a random policy with automatic resets; each device plays its share."""
     made, n_devices = make_env(env, **(options or {})), devices_for(batch)
 
@@ -83,7 +82,7 @@ def train(
     preset: Any = "tuned",
     overrides: Found | None = None,
     devices: int | None = None,
-) -> Callable[[], Found]:
+) -> Prepared:
     """Environment steps of all seeds in training iterations without evaluations, all laps from the
     same untrained policy: a trained one ends its episodes sooner, for the same work."""
     config = resolve(env, method, overrides or {}, preset, graph=graph, seeds=seeds, steps=10**9)
@@ -97,9 +96,7 @@ def train(
     return measured(run, facts, lambda after: float(after.step.sum()))
 
 
-def learn(
-    env: str, method: str, settings: Found, seeds: int, steps: int, goal: float
-) -> Callable[[], Found]:
+def learn(env: str, method: str, settings: Found, seeds: int, steps: int, goal: float) -> Prepared:
     """Whole runs: environment steps per second, and seconds until the return of the episodes that
     training plays, a mean of ten updates, reaches `goal`; compiling apart.
 
@@ -131,9 +128,9 @@ def learn(
             took = time.perf_counter() - began
             rates.append(float(state.step.sum()) / took)
             curves += [(curve, took / n_updates) for curve in np.asarray(returns).tolist()]
-        return {"calibration_ms": calibration, **facts, **summary(rates), **learned(curves, goal)}
+        return {"calibration_ms": calibration, **summary(rates), **learned(curves, goal)}
 
-    return measure
+    return Prepared(facts, measure)
 
 
 def _seeds_from(trainer: Trainer, k: int) -> Any:
@@ -155,7 +152,7 @@ def window(batch: int, n_steps: int, n_agents: int, degree: int) -> tuple[Any, .
     return reward, value, next_value, targets, continues, continues
 
 
-def credit(batch: int, n_steps: int, n_agents: int, degree: int, how: str) -> Callable[[], Found]:
+def credit(batch: int, n_steps: int, n_agents: int, degree: int, how: str) -> Prepared:
     """Graph advantages per second: `graph_gae`, with neighbour lists where there are many agents,
     or Algorithm 1 as printed, a double loop over starts and steps, in NumPy or compiled."""
     steps = list(window(batch, n_steps, n_agents, degree))

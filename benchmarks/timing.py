@@ -10,9 +10,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 REPEATS, WINDOW = 5, 10
 LAP_S = float(os.environ.get("BENCH_LAP_S", "0.4"))
@@ -21,6 +20,18 @@ LAP_S = float(os.environ.get("BENCH_LAP_S", "0.4"))
 Run = Callable[[int], Any]
 """Does so many units of work, waits until they are done and returns what came out."""
 Found = dict[str, Any]
+
+
+class Prepared(NamedTuple):
+    """A compiled program, to be measured later."""
+
+    facts: Found
+    """Seconds that compiling took, and what else is known without running it."""
+    measure: Callable[[], Found]
+
+    def __call__(self) -> Found:
+        """What is known, and what is measured now."""
+        return self.facts | self.measure()
 
 
 def timed(run: Run, n: int) -> tuple[float, Any]:
@@ -95,23 +106,18 @@ def first_reaching(returns: list[float], goal: float) -> int | None:
 
 def serve(kinds: dict[str, Callable[..., Any]], packages: tuple[str, ...]) -> None:
     """Measure the jobs on the command line: a job's `kind` names the function, the rest are its
-    arguments. A function that only prepares returns another one that measures; with
-    BENCH_COMPILE_WORKERS set, so many are prepared at a time, then measured one after the other.
+    arguments. A function that only prepares returns a `Prepared`, which is measured unless
+    BENCH_PREPARE is set: then the program is left in the compilation cache.
 
     packages: whose versions belong to the result."""
     versions = {name: version(name) for name in packages}
-    jobs = [json.loads(text) for text in sys.argv[1:]]
-    workers = max(int(os.environ.get("BENCH_COMPILE_WORKERS", "0")), 1)
-    pool = ThreadPoolExecutor(workers)
-
-    def prepare(job: Found) -> Any:
+    only_prepare = bool(os.environ.get("BENCH_PREPARE"))
+    for job in map(json.loads, sys.argv[1:]):
         arguments = {name: value for name, value in job.items() if name != "kind"}
-        return tried(kinds[job["kind"]], **arguments)
-
-    for some in (jobs[start : start + workers] for start in range(0, len(jobs), workers)):
-        for job, found in zip(some, list(pool.map(prepare, some)), strict=True):
-            found = tried(found) if callable(found) else found
-            print(json.dumps({"job": job, **found, "versions": versions}), flush=True)
+        found = tried(kinds[job["kind"]], **arguments)
+        if isinstance(found, Prepared):
+            found = found.facts if only_prepare else tried(found)
+        print(json.dumps({"job": job, **found, "versions": versions}), flush=True)
 
 
 def tried(function: Callable[..., Any], **arguments: Any) -> Any:

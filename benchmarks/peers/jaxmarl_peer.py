@@ -9,16 +9,15 @@
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from timing import Found, compiled, laps, learned, serve, summary
+from timing import Found, Prepared, compiled, laps, learned, serve, summary
 
 SCRIPT = Path("baselines") / "IPPO" / "ippo_ff_mpe.py"
 
 
-def play_env(env: Any, batch: int) -> Callable[[], Found]:
+def play_env(env: Any, batch: int) -> Prepared:
     """Random play of any environment of JaxMARL, whose `step` resets, with available actions."""
     import jax
     import jax.numpy as jnp
@@ -47,10 +46,10 @@ def play_env(env: Any, batch: int) -> Callable[[], Found]:
     key = jax.random.key(0)
     _, state = jax.jit(jax.vmap(env.reset))(jax.random.split(key, batch))
     run, facts = compiled(step, (key, state, jnp.float32(0)))
-    return lambda: {**facts, **summary(laps(run, batch))}
+    return Prepared(facts, lambda: summary(laps(run, batch)))
 
 
-def play(env: str, batch: int) -> Callable[[], Found]:
+def play(env: str, batch: int) -> Prepared:
     """An environment by its name, or SMAX on the map of that name."""
     import jaxmarl
     from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
@@ -61,9 +60,7 @@ def play(env: str, batch: int) -> Callable[[], Found]:
     return play_env(jaxmarl.make("HeuristicEnemySMAX", scenario=scenario), batch)
 
 
-def train(
-    env: str, settings: Found, seeds: int, steps: int, goal: float
-) -> Callable[[], Found] | Found:
+def train(env: str, settings: Found, seeds: int, steps: int, goal: float) -> Prepared | Found:
     """Whole runs of the script's `make_train`, all seeds in one program, as the script has them.
     settings: as of `ours.learn`, in JaxMARL's names here."""
     checkout = Path(os.environ.get("JAXMARL_CHECKOUT", "not given"))
@@ -110,9 +107,9 @@ def train(
             # Its log has the return of the last finished episode, so an update late; 0 before.
             returns = out["metrics"]["returned_episode_returns"].at[:, :2].set(-jax.numpy.inf)
             curves += [(curve, took / n_updates) for curve in returns.tolist()]
-        return {"compile_s": compile_s, **summary(rates), **learned(curves, goal)}
+        return {**summary(rates), **learned(curves, goal)}
 
-    return measure
+    return Prepared({"compile_s": compile_s}, measure)
 
 
 if __name__ == "__main__":

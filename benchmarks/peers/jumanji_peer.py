@@ -3,13 +3,12 @@
 # ///
 """Jumanji's foraging, with its own wrapper for batches and automatic resets."""
 
-from collections.abc import Callable
 from typing import Any
 
-from timing import Found, compiled, laps, serve, summary
+from timing import Prepared, compiled, laps, serve, summary
 
 
-def play_env(env: Any, n_agents: int, n_actions: int, batch: int) -> Callable[[], Found]:
+def play_env(env: Any, n_agents: int, n_actions: int, batch: int) -> Prepared:
     """Random play of any environment of Jumanji; any action, as it masks none."""
     import jax
     from jumanji.wrappers import VmapAutoResetWrapper
@@ -28,10 +27,10 @@ def play_env(env: Any, n_agents: int, n_actions: int, batch: int) -> Callable[[]
     key = jax.random.key(0)
     state, _ = jax.jit(wrapped.reset)(jax.random.split(key, batch))
     run, facts = compiled(step, (key, state, jax.numpy.float32(0)))
-    return lambda: {**facts, **summary(laps(run, batch))}
+    return Prepared(facts, lambda: summary(laps(run, batch)))
 
 
-def play(size: int, players: int, foods: int, batch: int) -> Callable[[], Found]:
+def play(size: int, players: int, foods: int, batch: int) -> Prepared:
     """Foraging with the original's sizes."""
     from jumanji.environments.routing.lbf.env import LevelBasedForaging
     from jumanji.environments.routing.lbf.generator import RandomGenerator

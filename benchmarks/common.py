@@ -25,16 +25,17 @@ ROOT = HERE.parent
 RESULTS = ROOT / "results" / "benchmarks"
 PAGE = ROOT / "docs" / "performance.md"
 VENVS = ROOT / ".bench"
-JOB_LIMIT_S, COMPILE_LIMIT_S = 300, 120
+JOB_LIMIT_S = COMPILE_LIMIT_S = 300
 CACHES = ("JAX_COMPILATION_CACHE_DIR", "XLA_FLAGS")
 """What would make compile times those of a cache, or programs those of a test."""
+SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""Room on a GPU for several processes."""
 NO_CACHE = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-ALL_CACHED = {
+ALL_CACHED = SHARED_GPU | {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
 }
-"""Every program, and room on the GPU for several processes."""
+"""Every program."""
 
 
 class Program(NamedTuple):
@@ -50,16 +51,23 @@ class Program(NamedTuple):
         compile_workers: so many processes compile the jobs' programs first, for a cache from which
         they are then measured, one after the other."""
         if not compile_workers:
-            yield from self._measured(jobs, dict(NO_CACHE))
+            yield from self._measured(jobs, NO_CACHE)
             return
-        with TemporaryDirectory() as folder, ThreadPoolExecutor(compile_workers) as pool:
+        with TemporaryDirectory() as folder:
             cache = {**ALL_CACHED, "JAX_COMPILATION_CACHE_DIR": folder}
-            prepared = list(pool.map(lambda job: self._prepared(job, cache), jobs))
+            prepared = list(self.prepared(jobs, compile_workers, cache))
             ready = [job for job, found in zip(jobs, prepared, strict=True) if "error" not in found]
             say(f"{self.script.stem}: {len(ready)} of {len(jobs)} programs are compiled")
             measured = self._measured(ready, cache)
             for found in prepared:
                 yield found if "error" in found else {**next(measured), **found}
+
+    def prepared(
+        self, jobs: list[Found], compile_workers: int, cache: dict[str, str]
+    ) -> Iterator[Found]:
+        """What is known of each job once its program is compiled, nothing measured."""
+        with ThreadPoolExecutor(compile_workers) as pool:
+            yield from pool.map(lambda job: self._prepared(job, cache), jobs)
 
     def _prepared(self, job: Found, cache: dict[str, str]) -> Found:
         """Compile a job's program in a process of its own: what is known of it, or an error."""
@@ -267,6 +275,9 @@ def table(header: list[str], lines: list[list[str]]) -> str:
     return "\n".join(rows) + "\n"
 
 
+MEDIANS = " Median of the repeats (lowest to highest); compiling apart.\n"
+
+
 def machine(found: Found) -> str:
     """On what and with what it was measured."""
     versions = {}
@@ -277,8 +288,7 @@ def machine(found: Found) -> str:
     return (
         f"{device}, {found['memory_gib']} GiB of memory; {found['date']}, commit "
         f"{found['commit'] or 'not known'}, load at the start {found['load']}. Python "
-        f"{found['python']}, {programs}. Median of the repeats (lowest to highest); compiling "
-        "apart.\n"
+        f"{found['python']}, {programs}."
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from timing import Found, Prepared, Run, compiled, laps, learned, serve, summary
 
 from dgmarl import graph_gae, make_env
@@ -23,7 +24,7 @@ from dgmarl.device import devices_for, mesh_for, use_all_cores
 from dgmarl.envs.base import random_actions
 from dgmarl.rollout import reset_where
 from dgmarl.seeds import for_seeds, spread
-from dgmarl.training import Trainer, init_seeds
+from dgmarl.training import Program, Trainer, init_seeds
 
 GAMMA, LAMBDA = 0.99, 0.95
 LISTS_FROM = 64
@@ -94,6 +95,21 @@ def train(
     steps = float(run(1).step.sum())
     facts |= {"agents": trainer.env.spec.n_agents, "steps_per_iteration": steps}
     return measured(run, facts, lambda after: float(after.step.sum()))
+
+
+def compile_time(env: str, method: str, graph: str, preset: Any, seeds: int) -> Prepared:
+    """Seconds until the programs of a run are compiled, all of them at the same time. Its state is
+    described, not made: replay memories of large battles fill a GPU."""
+    trainer = Trainer(resolve(env, method, {}, preset, graph=graph, seeds=seeds, steps=10**9))
+    program = Program(trainer)
+    place = NamedSharding(program.mesh, PartitionSpec("seeds"))
+    state = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        jax.eval_shape(lambda: init_seeds(trainer)),
+    )
+    began = time.perf_counter()
+    program.compile(state)
+    return Prepared({"compile_s": time.perf_counter() - began}, dict)
 
 
 def learn(env: str, method: str, settings: Found, seeds: int, steps: int, goal: float) -> Prepared:
@@ -213,7 +229,7 @@ def compiled_loop(reward, value, next_value, graph, bootstrap, continues) -> Any
 def main() -> None:
     use_all_cores()
     kinds = {"play": play, "train": train, "learn": learn, "credit": credit}
-    serve(kinds, ("jax", "jaxlib"))
+    serve(kinds | {"compile": compile_time}, ("jax", "jaxlib"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import PAGE, machine, say, short, table
+from common import MEDIANS, PAGE, machine, say, short, table
 from timing import Found
 
 SLOWER = 1.3
@@ -74,7 +74,7 @@ def show_check(verdicts: list[Verdict]) -> None:
 def write_markdown(path: Path) -> None:
     """The file's tables, beside it."""
     found = json.loads(path.read_text())
-    text = [f"# Benchmarks, {path.stem.removeprefix('bench-')}\n", machine(found)]
+    text = [f"# Benchmarks, {path.stem.removeprefix('bench-')}\n", machine(found) + MEDIANS]
     text += [beside_peers(found["rows"]), FOLD]
     for section, title in TITLES.items():
         rows = [row for row in found["rows"] if row["section"] == section]

@@ -258,27 +258,27 @@ def mean_tails(
     is a sum over the lags at which it does, of the change of weights times one tail."""
     other = ~jnp.eye(table.shape[-1], dtype=bool)
     lags = jnp.where(other, lags, NEVER)
-    start = _mean_weights(jnp.broadcast_to(unreached, lags.shape), other) * table[..., None, :]
+    at_first = _mean_weights(jnp.broadcast_to(unreached, lags.shape), other)
     powers = decay ** jnp.arange(len(table), dtype=table.dtype)
     step = jnp.arange(len(table)).reshape(-1, *(1,) * (lags.ndim - 1))
 
-    def weights(met):
-        return _mean_weights(jnp.where(met, 1, unreached), other)
-
-    def meet(total, last):
+    def meet(total, last, before):
         lag = jnp.min(jnp.where(lags > last, lags, NEVER), axis=-1, keepdims=True)
-        change = jnp.where(lag < NEVER, weights(lags <= lag) - weights(lags < lag), 0)
+        weights = _mean_weights(jnp.where(lags <= lag, 1, unreached), other)
+        change = jnp.where(lag < NEVER, weights - before, 0)
         ahead = jnp.where(lag < NEVER, lag, 0)
         tail = jnp.take_along_axis(table[..., None, :], step + ahead, axis=0)
-        return total + jnp.where(change == 0, 0, change * powers[ahead] * tail), lag
+        total += jnp.where(change == 0, 0, change * powers[ahead] * tail)
+        return total, lag, weights
 
     def next_meeting(carry, _):
         # Few agents meet others at many different lags.
         return lax.cond(anywhere(carry[1] < NEVER), meet, lambda *same: same, *carry), None
 
     never_yet = jnp.full_like(lags[..., :1], -1)
+    start = (at_first * table[..., None, :], never_yet, at_first)
     n_meetings = min(table.shape[-1] - 1, len(table))
-    return lax.scan(next_meeting, (start, never_yet), length=n_meetings, unroll=2)[0][0]
+    return lax.scan(next_meeting, start, length=n_meetings)[0][0]
 
 
 def _mean_weights(weight: Float[Array, "... N"], other: Bool[Array, "... N"]) -> Array:

@@ -2,9 +2,13 @@
 
 Arrays are `[K, L]`: K lines (half-planes) of L units. Lines are processed in order, as in the
 original: the solution is kept while it satisfies the next line and recomputed on that line
-otherwise. Each iteration of the loops below jumps, for every unit, to the first violated line, so
-the number of iterations is the number of recomputations."""
+otherwise. On a CPU each iteration of the loop jumps, for every unit, to the first violated line, so
+the number of iterations is the number of recomputations. On an accelerator the solutions on all
+lines are computed together, and which lines each of them violates: what remains of the loop are a
+few operations on bits per line."""
 
+from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import jax
@@ -18,9 +22,6 @@ from .plane import Lines, Vector, choose
 from .work_queue import chunk_width, map_selected
 
 EPSILON = 1e-5
-UNROLL = 4
-"""Iterations per loop trip on an accelerator, where a trip costs more than its arithmetic; most
-units need three or four."""
 
 
 def solve(lines: Lines, n_walls: int, wish: Vector, speed: Float[Array, "L"]) -> Vector:
@@ -59,28 +60,59 @@ def nearest(
     one cannot, the optimum under the lines before it.
 
     farthest: maximise the component along `wish` instead of minimising the distance to `wish`."""
+    look_up = _all_at_once if launch_bound() else _one_after_another
+    return look_up(lines, start, wish, speed, farthest)
+
+
+def _one_after_another(
+    lines: Lines, start: Vector, wish: Vector, speed: Float[Array, "L"], farthest: bool
+) -> tuple[Vector, Int[Array, "L"]]:
+    """`nearest` as a loop over the violated lines."""
     n_lines = lines.valid.shape[0]
 
     def trip(carry: tuple[Vector, Array, Array]) -> tuple[Vector, Array, Array]:
         velocity, line, failed = carry
         runs = line < n_lines
-        found, possible = _on_line(lines, line, wish, speed, farthest)
+        found, possible = _on_line(lines, line, _line_at(lines, line), wish, speed, farthest)
         velocity = choose(runs & possible, found, velocity)
         failed = jnp.where(runs & ~possible, line, failed)
         following = _first_violated(lines, velocity, line + 1, 0.0)
         return velocity, jnp.where(runs & possible, following, n_lines), failed
 
-    def trips(carry: tuple[Vector, Array, Array]) -> tuple[Vector, Array, Array]:
-        for _ in range(UNROLL if launch_bound() else 1):  # a no-op for finished units
-            carry = trip(carry)
-        return carry
-
     none = jnp.full(speed.shape, n_lines, jnp.int32)
     first = _first_violated(lines, start, 0, 0.0)
     velocity, _, failed = lax.while_loop(
-        lambda carry: (carry[1] < n_lines).any(), trips, (start, first, none)
+        lambda carry: (carry[1] < n_lines).any(), trip, (start, first, none)
     )
     return velocity, failed
+
+
+def _all_at_once(
+    lines: Lines, start: Vector, wish: Vector, speed: Float[Array, "L"], farthest: bool
+) -> tuple[Vector, Int[Array, "L"]]:
+    """`nearest` without a loop of unknown length: the solutions on all lines first."""
+    n_lines = lines.valid.shape[0]
+    every = jnp.arange(n_lines, dtype=jnp.int32)[:, None]
+    found, possible = _on_line(lines, every, (lines.point, lines.direction), wish, speed, farthest)
+    violated_by = _violated(lines, found)  # [K, L]
+    velocity, violated = start, _violated(lines, start)
+    failed = jnp.full(speed.shape, n_lines, jnp.int32)
+    for k in range(n_lines):
+        moves = ((violated >> k) & 1 == 1) & (failed == n_lines)
+        failed = jnp.where(moves & ~possible[k], k, failed)
+        moves &= possible[k]
+        velocity = choose(moves, Vector(found.x[k], found.y[k]), velocity)
+        violated = jnp.where(moves, violated_by[k], violated)
+    return velocity, failed
+
+
+def _violated(lines: Lines, velocity: Vector) -> Int[Array, "*K L"]:
+    """The lines that a velocity violates, as bits of an integer."""
+
+    def bit(k: Any, line: Lines) -> tuple[Array]:
+        return (jnp.where(line.valid & (line.violation(velocity) > 0), 1 << k, 0),)
+
+    return _over_lines(lines, bit, (jnp.bitwise_or,), velocity.x.ndim)[0]
 
 
 def least_violation(
@@ -123,23 +155,36 @@ def _projected(lines: Lines, n_walls: int, at: Int[Array, "L"]) -> Lines:
 
 
 def _on_line(
-    lines: Lines, at: Int[Array, "L"], wish: Vector, speed: Float[Array, "L"], farthest: bool
-) -> tuple[Vector, Bool[Array, "L"]]:
-    """The optimum on line `at` under all earlier lines and the speed limit, if it exists."""
-    point, direction = _line_at(lines, at)
+    lines: Lines,
+    at: Int[Array, "*K L"],
+    line_at: tuple[Vector, Vector],
+    wish: Vector,
+    speed: Float[Array, "L"],
+    farthest: bool,
+) -> tuple[Vector, Bool[Array, "*K L"]]:
+    """The optimum on line `at` under all earlier lines and the speed limit, if it exists. line_at:
+    its point and direction."""
+    point, direction = line_at
     middle = point.dot(direction)
     squared = middle**2 + speed**2 - point.dot(point)
     half = jnp.sqrt(jnp.maximum(squared, 0.0))
-    low, high, possible = -middle - half, half - middle, squared >= 0
-    for k, line in enumerate(_one_by_one(lines)):
+
+    def limits(k: Any, line: Lines) -> tuple[Array, Array, Array]:
         before = line.valid & (k < at)
         across = direction.det(line.direction)
         room = line.direction.det(point - line.point)
         parallel = jnp.abs(across) <= EPSILON
         crossing = room / jnp.where(parallel, 1.0, across)
-        high = jnp.where(before & (across > EPSILON), jnp.minimum(high, crossing), high)
-        low = jnp.where(before & (across < -EPSILON), jnp.maximum(low, crossing), low)
-        possible &= ~(before & parallel & (room < 0))
+        return (
+            jnp.where(before & (across < -EPSILON), crossing, -jnp.inf),
+            jnp.where(before & (across > EPSILON), crossing, jnp.inf),
+            before & parallel & (room < 0),
+        )
+
+    how = (jnp.maximum, jnp.minimum, jnp.logical_or)
+    low, high, blocked = _over_lines(lines, limits, how, point.x.ndim)
+    low, high = jnp.maximum(low, -middle - half), jnp.minimum(high, half - middle)
+    possible = (squared >= 0) & ~blocked
     if farthest:
         along = jnp.where(wish.dot(direction) > 0, high, low)
     else:
@@ -152,21 +197,44 @@ def _first_violated(
 ) -> Int[Array, "L"]:
     """The first line from `begin` on that is violated by more than `beyond`, or K."""
     n_lines = lines.valid.shape[0]
-    first = jnp.full(velocity.x.shape, n_lines, jnp.int32)
-    for k, line in reversed(list(enumerate(_one_by_one(lines)))):
-        first = jnp.where(line.valid & (k >= begin) & (line.violation(velocity) > beyond), k, first)
-    return first
+
+    def place(k: Any, line: Lines) -> tuple[Array]:
+        counts = line.valid & (k >= begin) & (line.violation(velocity) > beyond)
+        return (jnp.where(counts, k, n_lines),)
+
+    return _over_lines(lines, place, (jnp.minimum,), velocity.x.ndim)[0]
 
 
 def _line_at(lines: Lines, at: Int[Array, "L"]) -> tuple[Vector, Vector]:
-    """Point and direction of one line per unit; those of line 0 where `at` is K."""
-    first, *others = _one_by_one(lines)
-    chosen = (first.point, first.direction)
-    for k, line in enumerate(others, start=1):
-        chosen = choose(at == k, (line.point, line.direction), chosen)
-    return chosen
+    """Point and direction of one line per unit; those of any line where `at` is K."""
+    both = (lines.point, lines.direction)
+    if launch_bound():
+        return jax.tree.map(
+            lambda values: jnp.take_along_axis(values, at[None], axis=0, mode="clip")[0], both
+        )
+    first, *others = _one_by_one(both)
+    return reduce(
+        lambda kept, k: choose(at == k, others[k - 1], kept), range(1, len(lines.valid)), first
+    )
 
 
-def _one_by_one(lines: Lines) -> list[Lines]:
-    """The K lines as a list: a fold over it vectorises over units, a reduction over K does not."""
-    return [jax.tree.map(lambda values, k=k: values[k], lines) for k in range(lines.valid.shape[0])]
+def _over_lines(
+    lines: Lines, function: Callable[[Any, Lines], tuple], how: tuple[Any, ...], ndim: int
+) -> list[Array]:
+    """The results of `function(k, line k)` for all lines, combined by the ufuncs `how`.
+
+    A fold vectorises over units on a CPU, where a reduction over K does not; on an accelerator a
+    reduction is one operation instead of K. ndim: of the results."""
+    if launch_bound():
+        places = (slice(None), *(None for _ in range(ndim - 1)), slice(None))
+        index = jnp.arange(len(lines.valid), dtype=jnp.int32)[:, None]
+        every = jax.tree.map(lambda values: values[places], (index, lines))
+        return [ufunc.reduce(part) for ufunc, part in zip(how, function(*every), strict=True)]
+    parts = zip(*map(function, range(len(lines.valid)), _one_by_one(lines)), strict=True)
+    return [reduce(ufunc, part) for ufunc, part in zip(how, parts, strict=True)]
+
+
+def _one_by_one(lines: Any) -> list[Any]:
+    """The K lines as a list."""
+    n_lines = len(jax.tree.leaves(lines)[0])
+    return [jax.tree.map(lambda values, k=k: values[k], lines) for k in range(n_lines)]

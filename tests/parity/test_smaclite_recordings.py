@@ -121,7 +121,7 @@ def test_the_scalar_oracle_is_the_original_to_the_last_bit(name, full_recording)
     ],
 )
 def test_collision_avoidance_is_that_of_the_scalar_oracle(accelerated, monkeypatch):
-    for module in ("avoidance", "work_queue", "linear_programs", "obstacles"):
+    for module in ("avoidance", "combat", "work_queue", "linear_programs", "obstacles"):
         monkeypatch.setattr(f"dgmarl.envs.smaclite.{module}.launch_bound", lambda: accelerated)
     # Walls, both planes, four sizes of units, in a crowd.
     groups = (

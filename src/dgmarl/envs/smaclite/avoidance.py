@@ -70,15 +70,22 @@ def _velocities(roster: Roster, state: State, wish: Vector, index: Int[Array, "L
     """Velocities of the units at these indices into the flattened `[U, B]`."""
     n_battles = state.hp.shape[-1]
     unit, battle = index // n_battles, index % n_battles
+    columns = (
+        state.position[:, 0],
+        state.position[:, 1],
+        state.velocity[:, 0],
+        state.velocity[:, 1],
+    )
+    flat = [values.reshape(-1) for values in (*columns, wish.x, wish.y)]
 
-    def body(unit: Int[Array, "*K L"]) -> Body:
-        position, velocity = (
-            Vector(values[unit, 0, battle], values[unit, 1, battle])
-            for values in (state.position, state.velocity)
+    def body(unit: Int[Array, "*K L"]) -> tuple[Body, Vector]:
+        x, y, velocity_x, velocity_y, *wished = (
+            values[unit * n_battles + battle] for values in flat
         )
-        return Body(position, velocity, jnp.asarray(roster.radius)[unit])
+        radius = jnp.asarray(roster.radius)[unit]
+        return Body(Vector(x, y), Vector(velocity_x, velocity_y), radius), Vector(*wished)
 
-    me, own_wish = body(unit), jax.tree.map(lambda part: part[unit, battle], wish)
+    me, own_wish = body(unit)
     speed = jnp.asarray(roster.speed, jnp.float32)[unit]
     n_walls = min(MOST_WALLS, roster.walls_near_cells.shape[1])
     n_others = min(MOST_NEIGHBOURS, roster.n_units - 1)
@@ -88,8 +95,8 @@ def _velocities(roster: Roster, state: State, wish: Vector, index: Int[Array, "L
     lines = wall_lines(roster.walls, roster.walls_near_cells, lines, n_walls, me, speed, on_ground)
 
     def line_to(who: Int[Array, "*K L"], squared: Float[Array, "*K L"]) -> Lines:
-        stands = (wish.x[who, battle] == 0) & (wish.y[who, battle] == 0)
-        line = unit_line(me, body(who), stands)
+        other, its_wish = body(who)
+        line = unit_line(me, other, (its_wish.x == 0) & (its_wish.y == 0))
         return line._replace(valid=line.valid & (squared < jnp.inf))
 
     squared = jnp.where(moves, _neighbours(roster, state, me, unit, battle), jnp.inf)

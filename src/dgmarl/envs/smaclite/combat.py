@@ -11,6 +11,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from dgmarl.device import launch_bound
+
 from .roster import Roster
 from .targeting import Intent
 from .types import KILL_REWARD, NOBODY, TICK, State
@@ -169,7 +171,7 @@ def _hit(
     roster: Roster, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Array, "U B"]
 ) -> Fight:
     """Apply a volley. Armour protects hit points only; kills of enemies only are rewarded."""
-    damage = jnp.einsum("uv,ub->vb", roster.damage, fires.astype(jnp.float32), precision="highest")
+    damage = _damage(roster, fires)
     attacks = jnp.where(fires, roster.attacks[:, None], 0).max(0)
     hp, shield, shield_cooldown = fight.hp, fight.shield, fight.shield_cooldown
     earned = jnp.zeros_like(hp)
@@ -189,6 +191,14 @@ def _hit(
         reward += jnp.where(explodes & ~roster.is_ally[:, None], fight.hp, 0.0)
         hp = jnp.where(explodes, 0.0, hp)
     return fight._replace(hp=hp, shield=shield, shield_cooldown=shield_cooldown, reward=reward)
+
+
+def _damage(roster: Roster, fires: Bool[Array, "U B"]) -> Float[Array, "U B"]:
+    """What a hit of the firing unit, at most one per battle, does to each unit. An accelerator
+    merges the sum with what follows, but not a matrix product."""
+    if launch_bound():
+        return jnp.where(fires[:, None], roster.damage[..., None], 0.0).sum(0)
+    return jnp.einsum("uv,ub->vb", roster.damage, fires.astype(jnp.float32), precision="highest")
 
 
 def _heal(

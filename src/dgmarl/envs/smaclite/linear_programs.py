@@ -31,6 +31,8 @@ def solve(lines: Lines, n_walls: int, wish: Vector, speed: Float[Array, "L"]) ->
     n_lines, n_units = lines.valid.shape
 
     def part(who: Int[Array, "L"], *values: Any) -> Any:
+        if len(who) == n_units:  # all of them, in order
+            return values
         return jax.tree.map(lambda leaf: leaf[..., who], values)
 
     def resolve(who: Int[Array, "L"]) -> tuple[Vector, Array]:
@@ -209,9 +211,8 @@ def _line_at(lines: Lines, at: Int[Array, "L"]) -> tuple[Vector, Vector]:
     """Point and direction of one line per unit; those of any line where `at` is K."""
     both = (lines.point, lines.direction)
     if launch_bound():
-        return jax.tree.map(
-            lambda values: jnp.take_along_axis(values, at[None], axis=0, mode="clip")[0], both
-        )
+        place = jnp.minimum(at, len(lines.valid) - 1) * len(at) + jnp.arange(len(at))
+        return jax.tree.map(lambda values: values.reshape(-1)[place], both)
     first, *others = _one_by_one(both)
     return reduce(
         lambda kept, k: choose(at == k, others[k - 1], kept), range(1, len(lines.valid)), first

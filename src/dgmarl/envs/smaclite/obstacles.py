@@ -5,7 +5,7 @@ iteration, until no unit has a candidate left. The derivation is in van den Berg
 "Reciprocal n-body collision avoidance"; deviations of the game are noted in the docstrings."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from .terrain import RIM, SIZE, Walls
 from .types import TICK
 
 EPSILON = 1e-5
+FEW = 2
+"""So many lines an accelerator computes without asking whether they are needed."""
 
 
 class Body(NamedTuple):
@@ -37,7 +39,7 @@ def no_lines(n_lines: int, n_units: int) -> Lines:
     return Lines(Vector(zero, zero), Vector(zero, zero), jnp.zeros((n_lines, n_units), bool))
 
 
-def put(lines: Lines, place: Int[Array, ""], line: Lines) -> Lines:
+def put(lines: Lines, place: Int[Array, ""] | int, line: Lines) -> Lines:
     """The lines with one more per unit, at index `place`."""
     return jax.tree.map(
         lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, place, 0), lines, line
@@ -112,13 +114,18 @@ def _nearest_first(
         place, left, _ = carry
         return (place < end) & (left < jnp.inf).any()
 
-    def trip(carry: tuple[Array, Array, Lines]) -> tuple[Array, Array, Lines]:
+    def trip(carry: tuple[Any, Array, Lines]) -> tuple[Any, Array, Lines]:
         place, left, lines = carry
         least, which = first_least(left, axis=0)
         line, covered = line_of(which, least)
         done = (jnp.arange(len(left))[:, None] == which) | covered
         return place + 1, jnp.where(done, jnp.inf, left), put(lines, place, line)
 
+    if launch_bound() and end - begin <= FEW:
+        carry = (begin, left, lines)
+        for _ in range(begin, end):
+            carry = trip(carry)
+        return carry[2]
     return lax.while_loop(some_left, trip, (jnp.int32(begin), left, lines))[2]
 
 
@@ -234,12 +241,23 @@ def unit_lines(
       all lines in parallel; a CPU loops while any unit has a neighbour left."""
     n_lines = lines.valid.shape[0]
     if launch_bound():
-        distance, who = lax.top_k(-squared.T, n_lines - place)
-        near = line_to(who.T, -distance.T)
+        near = line_to(*_nearest(squared, n_lines - place))
         return jax.tree.map(lambda all_, some: jnp.concatenate([all_[:place], some]), lines, near)
     return _nearest_first(
         squared, lines, place, n_lines, lambda who, least: (line_to(who, least), False)
     )
+
+
+def _nearest(squared: Float[Array, "U L"], n: int) -> tuple[Int[Array, "K L"], Float[Array, "K L"]]:
+    """The n nearest units in order, ties by index, and their squared distances. Every unit counts
+    those before it: two reductions along the layout of all other arrays, where a sort needs
+    transposed ones."""
+    index = jnp.arange(len(squared), dtype=jnp.int32)[:, None]
+    other, its_index = squared[:, None], index[:, None]
+    before = (other < squared) | ((other == squared) & (its_index < index))
+    chosen = before.sum(0, dtype=jnp.int32) == jnp.arange(n)[:, None, None]  # [K, U, L]
+    who = jnp.where(chosen, index, 0).sum(1)
+    return who, jnp.where(chosen, squared, jnp.inf).min(1)
 
 
 def unit_line(me: Body, other: Body, other_stands: Bool[Array, "L"]) -> Lines:

@@ -36,6 +36,8 @@ ALL_CACHED = SHARED_GPU | {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 """Every program."""
+MEDIANS = " Median of the repeats (lowest to highest); compiling apart.\n"
+"""What follows `machine` where speeds are shown."""
 
 
 class Program(NamedTuple):
@@ -273,9 +275,6 @@ def table(header: list[str], lines: list[list[str]]) -> str:
     rule = ["---"] * len(header)
     rows = (f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
     return "\n".join(rows) + "\n"
-
-
-MEDIANS = " Median of the repeats (lowest to highest); compiling apart.\n"
 
 
 def machine(found: Found) -> str:

@@ -168,7 +168,8 @@ def plot(path: Path) -> None:
     """A panel per axis, on logarithmic axes, with the expected slope dotted."""
     from matplotlib.ticker import LogLocator, NullLocator
 
-    groups = by_curve([row for row in json.loads(path.read_text())["rows"] if "error" not in row])
+    ran = by_curve([row for row in json.loads(path.read_text())["rows"] if "error" not in row])
+    groups = {name: curve for name, curve in ran.items() if len(curve) > 1}
     axes = list(dict.fromkeys(axis for axis, _ in groups))
     with figure_of(path, -(-len(axes) // 2), 2, (9, 3.2 * -(-len(axes) // 2))) as panels:
         for panel, axis in zip(panels.flat, axes, strict=False):

@@ -62,8 +62,8 @@ def nearest(
     one cannot, the optimum under the lines before it.
 
     farthest: maximise the component along `wish` instead of minimising the distance to `wish`."""
-    look_up = _all_at_once if launch_bound() else _one_after_another
-    return look_up(lines, start, wish, speed, farthest)
+    method = _all_at_once if launch_bound() else _one_after_another
+    return method(lines, start, wish, speed, farthest)
 
 
 def _one_after_another(

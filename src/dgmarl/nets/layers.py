@@ -71,10 +71,34 @@ class GRU(nn.Module):
         recurrent = self.param("recurrent", draw, (size, 3 * size))
         offset = self.param("offset", draw, (3 * size,))
         # The input part of the gates is independent of the hidden state: one product for all steps.
-        outputs = recurrence(
-            recurrent, offset, hidden_state, _split(rows_times(x, weight) + bias), is_first
-        )
+        inputs = _split(rows_times(x, weight) + bias)
+        loop = _in_kernels if _has_kernels(hidden_state, len(x)) else recurrence
+        outputs = loop(recurrent, offset, hidden_state, inputs, is_first)
         return outputs[-1], outputs
+
+
+def _has_kernels(hidden_state: Float[Array, "*B h"], n_steps: int) -> bool:
+    """Whether a GPU takes this loop over time as one kernel."""
+    if n_steps == 1 or envs_divided() or jax.default_backend() != "gpu":
+        return False
+    try:
+        from dgmarl.nets.recurrent_kernels import suits
+    except ImportError:  # a JAX without these kernels
+        return False
+    return suits(hidden_state)
+
+
+def _in_kernels(
+    recurrent: Array, offset: Array, hidden_state: Array, inputs: "Gates", is_first: Array
+) -> Float[Array, "T *B h"]:
+    """`recurrence`, with the leading axes as one axis of rows."""
+    from dgmarl.nets.recurrent_kernels import recurrence
+
+    shape = inputs.reset.shape
+    rows = jax.tree.map(lambda gate: gate.reshape(shape[0], -1, shape[-1]), inputs)
+    start = hidden_state.reshape(-1, shape[-1])
+    kept = jnp.broadcast_to(~is_first, shape[:-1]).reshape(shape[0], -1, 1).astype(jnp.float32)
+    return recurrence(recurrent, offset, start, tuple(rows), kept).reshape(shape)
 
 
 class Gates(NamedTuple):

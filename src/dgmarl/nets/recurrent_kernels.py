@@ -1,0 +1,171 @@
+"""A GRU's loops over time as GPU kernels, one forwards and one backwards.
+
+A compiled loop launches two or three kernels per step, which are most of the time of a Q-learner's
+update. The rows of a batch do not depend on each other: here a block of them goes through all steps
+within one kernel."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jaxtyping import Array, Float
+
+Ref = Any
+"""A block of an array in the GPU's memory."""
+ROWS = 16
+"""Of a block: the fewest that the matrix products of a GPU take."""
+SMALL, LARGE = (16, 32, 64), 128
+"""Sizes of hidden states: powers of two whose weights fit into the fast memory of a GPU, or of one
+for data centres."""
+INTERPRET = False
+"""Whether kernels run as ordinary operations, on any backend."""
+
+
+def suits(hidden_state: Float[Array, "*B h"]) -> bool:
+    """Whether rows fill whole blocks, and this GPU's fast memory has room for the weights."""
+    size, n_rows = hidden_state.shape[-1], hidden_state[..., 0].size
+    capability = _capability()
+    fits = capability >= 8 if size in SMALL else size == LARGE and 9 <= capability < 12
+    return fits and n_rows % ROWS == 0
+
+
+def _capability() -> float:
+    """The compute capability of an NVIDIA GPU, else 0."""
+    given = str(getattr(jax.local_devices()[0], "compute_capability", ""))
+    return float(given) if given.replace(".", "").isdecimal() else 0.0
+
+
+@jax.custom_vjp
+def recurrence(
+    recurrent: Float[Array, "h 3*h"],
+    offset: Float[Array, "3*h"],
+    hidden_state: Float[Array, "R h"],
+    inputs: tuple[Float[Array, "T R h"], ...],
+    kept: Float[Array, "T R 1"],
+) -> Float[Array, "T R h"]:
+    """The hidden state after each step, as `layers.recurrence` has it. kept: 0 where it is cleared
+    before a step, else 1."""
+    return _forwards(recurrent, offset, hidden_state, inputs, kept, n_results=1)[0]
+
+
+def _forwards(
+    recurrent: Array,
+    offset: Array,
+    hidden_state: Array,
+    inputs: Sequence[Array],
+    kept: Array,
+    n_results: int = 5,
+) -> list[Float[Array, "T R h"]]:
+    """The hidden states; then r, z, n and U_n h + c_n of each step, if asked for."""
+    size = hidden_state.shape[-1]
+
+    def kernel(
+        recurrent: Ref, offset: Ref, start: Ref, r: Ref, z: Ref, n: Ref, kept: Ref, *results: Ref
+    ) -> None:
+        weights, offsets = _thirds(recurrent, size), _thirds(offset, size)
+
+        def step(t: Array, hidden: Array) -> Array:
+            hidden = hidden * kept[t]
+            parts = [hidden @ w + c for w, c in zip(weights, offsets, strict=True)]
+            reset, update = jax.nn.sigmoid(r[t] + parts[0]), jax.nn.sigmoid(z[t] + parts[1])
+            candidate = jnp.tanh(n[t] + reset * parts[2])
+            hidden = (1 - update) * candidate + update * hidden
+            found = (hidden, reset, update, candidate, parts[2])
+            for result, value in zip(results, found[:n_results], strict=True):
+                result[t] = value
+            return hidden
+
+        jax.lax.fori_loop(0, kept.shape[0], step, start[0])
+
+    over_time = (hidden_state[None], *inputs, kept)
+    return _call(kernel, (recurrent, offset), over_time, size, [len(kept)] * n_results)
+
+
+def _forwards_kept(
+    recurrent: Array, offset: Array, hidden_state: Array, inputs: Sequence[Array], kept: Array
+) -> tuple[Array, Any]:
+    outputs, *gates = _forwards(recurrent, offset, hidden_state, inputs, kept)
+    return outputs, (recurrent, hidden_state, kept, outputs, gates)
+
+
+def _backwards(residuals: Any, from_outputs: Float[Array, "T R h"]) -> tuple[Any, ...]:
+    """The kernel gives the gradients of what enters the gates r, z and n, and of U_n h + c_n; those
+    of the weights are products of them."""
+    recurrent, hidden_state, kept, outputs, gates = residuals
+    size = hidden_state.shape[-1]
+    before = jnp.concatenate([hidden_state[None], outputs[:-1]]) * kept
+
+    def kernel(
+        recurrent: Ref, given: Ref, before: Ref, kept: Ref, r: Ref, z: Ref, n: Ref, part: Ref,
+        start: Ref, *results: Ref,
+    ) -> None:  # fmt: skip
+        weights, n_steps = _thirds(recurrent, size), kept.shape[0]
+
+        def step(k: Array, later: Array) -> Array:
+            t = n_steps - 1 - k
+            gradient = later + given[t]
+            reset, update, candidate = r[t], z[t], n[t]
+            of_candidate = gradient * (1 - update) * (1 - candidate**2)
+            of_update = gradient * (before[t] - candidate) * update * (1 - update)
+            of_part = of_candidate * reset
+            of_reset = of_part * part[t] * (1 - reset)
+            found = (of_reset, of_update, of_candidate, of_part)
+            for result, value in zip(results, found, strict=True):
+                result[t] = value
+            earlier = gradient * update
+            for weight, value in zip(weights, (of_reset, of_update, of_part), strict=True):
+                earlier += value @ weight.T
+            return earlier * kept[t]
+
+        start[0] = jax.lax.fori_loop(0, n_steps, step, jnp.zeros((ROWS, size)))
+
+    over_time = (from_outputs, before, kept, *gates)
+    lengths = (1, *[len(kept)] * 4)
+    start, reset, update, candidate, part = _call(kernel, (recurrent,), over_time, size, lengths)
+    products = jnp.concatenate([reset, update, part], axis=-1)
+    of_recurrent = jnp.einsum("trh,trk->hk", before, products)
+    return of_recurrent, products.sum((0, 1)), start[0], (reset, update, candidate), None
+
+
+recurrence.defvjp(_forwards_kept, _backwards)
+
+
+def _call(
+    kernel: Callable[..., None],
+    weights: Sequence[Array],
+    over_time: Sequence[Float[Array, "T R _"]],
+    size: int,
+    lengths: Sequence[int],
+) -> list[Array]:
+    """A kernel of whole weights and blocks of rows, whose results have so many steps each."""
+
+    def block(n_steps: int, size: int) -> pl.BlockSpec:
+        return pl.BlockSpec((n_steps, ROWS, size), lambda k: (0, k, 0))
+
+    n_rows = over_time[0].shape[1]
+    whole = [pl.BlockSpec(array.shape, lambda k, n=array.ndim: (0,) * n) for array in weights]
+    call = pl.pallas_call(
+        kernel,
+        grid=(n_rows // ROWS,),
+        in_specs=[*whole, *(block(len(array), array.shape[-1]) for array in over_time)],
+        out_specs=[block(length, size) for length in lengths],
+        out_shape=[jax.ShapeDtypeStruct((length, n_rows, size), jnp.float32) for length in lengths],
+        compiler_params=_params(size),
+        interpret=INTERPRET,
+    )
+    return call(*weights, *over_time)
+
+
+def _params(size: int) -> triton.CompilerParams:
+    """Two steps in flight where there is room; measured on an H200."""
+    return triton.CompilerParams(
+        num_warps=8 if size == LARGE else 4, num_stages=1 if size == LARGE else 2
+    )
+
+
+def _thirds(ref: Ref, size: int) -> list[Array]:
+    """The parts of the three gates."""
+    return [ref[..., pl.ds(k * size, size)] for k in range(3)]

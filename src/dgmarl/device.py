@@ -17,6 +17,7 @@ from dgmarl.errors import UsageError
 from dgmarl.optional import has_cuda
 
 _loops_kept = ContextVar("loops_kept", default=False)
+_in_kernel = ContextVar("in_kernel", default=False)
 USED_MEMORY = 0.9
 """Share of a GPU's memory that its processes may use together."""
 
@@ -24,6 +25,40 @@ USED_MEMORY = 0.9
 def launch_bound() -> bool:
     """Whether kernel launches rather than arithmetic dominate the run time (accelerators)."""
     return jax.default_backend() != "cpu"
+
+
+def has_kernels() -> bool:
+    """Whether what is being traced runs with the GPU kernels of this library: on NVIDIA GPUs from
+    Ampere on, environments not divided among several (the compiler cannot divide a kernel)."""
+    if jax.default_backend() != "gpu" or envs_divided() or compute_capability() < 8:
+        return False
+    try:
+        from jax.experimental.pallas import triton  # noqa: F401
+    except ImportError:  # a JAX without these kernels
+        return False
+    return True
+
+
+def in_kernel() -> bool:
+    """Whether the body of a GPU kernel is being traced: loops launch nothing there, and values
+    can neither be gathered nor indexed."""
+    return _in_kernel.get()
+
+
+@contextmanager
+def inside_kernel() -> Iterator[None]:
+    """Where `in_kernel` is true."""
+    token = _in_kernel.set(True)
+    try:
+        yield
+    finally:
+        _in_kernel.reset(token)
+
+
+def compute_capability() -> float:
+    """That of an NVIDIA GPU, else 0."""
+    given = str(getattr(jax.local_devices()[0], "compute_capability", ""))
+    return float(given) if given.replace(".", "").isdecimal() else 0.0
 
 
 def unroll(at_most: int = 5) -> int:

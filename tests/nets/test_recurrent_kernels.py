@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dgmarl import device
 from dgmarl.nets import layers, recurrent_kernels
 
 STEPS, ENVS, AGENTS, SIZE, INPUTS = 7, 4, 8, 16, 5
@@ -15,7 +16,8 @@ def as_on_gpu(monkeypatch) -> list:
     called = []
     call = recurrent_kernels._call
     monkeypatch.setattr(recurrent_kernels, "INTERPRET", True)
-    monkeypatch.setattr(recurrent_kernels, "_capability", lambda: 9.0)
+    for module in (device, recurrent_kernels):
+        monkeypatch.setattr(module, "compute_capability", lambda: 9.0)
     monkeypatch.setattr(
         recurrent_kernels, "_call", lambda *given: called.append(given[0]) or call(*given)
     )
@@ -67,7 +69,7 @@ def test_same_outputs_and_gradients(monkeypatch, n_seeds):
     ],
 )
 def test_only_where_blocks_are_whole_and_weights_fit(monkeypatch, shape, capability, fits):
-    monkeypatch.setattr(recurrent_kernels, "_capability", lambda: capability)
+    monkeypatch.setattr(recurrent_kernels, "compute_capability", lambda: capability)
     assert recurrent_kernels.suits(jnp.zeros(shape)) is fits
 
 
@@ -81,4 +83,4 @@ def test_a_single_step_and_a_cpu_take_the_loop(monkeypatch):
 
 
 def test_a_cpu_has_no_compute_capability():
-    assert recurrent_kernels._capability() == 0.0
+    assert device.compute_capability() == 0.0

@@ -114,15 +114,18 @@ def test_the_scalar_oracle_is_the_original_to_the_last_bit(name, full_recording)
 
 
 @pytest.mark.parametrize(
-    "accelerated",
+    ("accelerated", "in_kernels"),
     [
-        pytest.param(False, marks=pytest.mark.slow),
-        pytest.param(True, marks=pytest.mark.rounding),
+        pytest.param(False, False, marks=pytest.mark.slow),
+        pytest.param(True, False, marks=pytest.mark.rounding),
+        pytest.param(True, True, marks=pytest.mark.rounding),
     ],
 )
-def test_collision_avoidance_is_that_of_the_scalar_oracle(accelerated, monkeypatch):
+def test_collision_avoidance_is_that_of_the_scalar_oracle(accelerated, in_kernels, monkeypatch):
     for module in ("avoidance", "combat", "work_queue", "linear_programs", "obstacles"):
         monkeypatch.setattr(f"dgmarl.envs.smaclite.{module}.launch_bound", lambda: accelerated)
+    monkeypatch.setattr("dgmarl.envs.smaclite.avoidance.has_kernels", lambda: in_kernels)
+    monkeypatch.setattr("dgmarl.envs.smaclite.kernels.INTERPRET", True)
     # Walls, both planes, four sizes of units, in a crowd.
     groups = (
         Group("enemy", (14.0, 11.0), {"medivac": 2, "zealot": 5, "baneling": 4}),

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dgmarl.device import envs_divided, unroll
+from dgmarl.device import envs_divided, has_kernels, unroll
 
 
 def uniform_within(bound: float):
@@ -79,12 +79,10 @@ class GRU(nn.Module):
 
 def _has_kernels(hidden_state: Float[Array, "*B h"], n_steps: int) -> bool:
     """Whether a GPU takes this loop over time as one kernel."""
-    if n_steps == 1 or envs_divided() or jax.default_backend() != "gpu":
+    if n_steps == 1 or not has_kernels():
         return False
-    try:
-        from dgmarl.nets.recurrent_kernels import suits
-    except ImportError:  # a JAX without these kernels
-        return False
+    from dgmarl.nets.recurrent_kernels import suits
+
     return suits(hidden_state)
 
 

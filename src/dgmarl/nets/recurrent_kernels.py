@@ -13,6 +13,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
+from dgmarl.device import compute_capability
+
 Ref = Any
 """A block of an array in the GPU's memory."""
 ROWS = 16
@@ -27,15 +29,9 @@ INTERPRET = False
 def suits(hidden_state: Float[Array, "*B h"]) -> bool:
     """Whether rows fill whole blocks, and this GPU's fast memory has room for the weights."""
     size, n_rows = hidden_state.shape[-1], hidden_state[..., 0].size
-    capability = _capability()
+    capability = compute_capability()
     fits = capability >= 8 if size in SMALL else size == LARGE and 9 <= capability < 12
     return fits and n_rows % ROWS == 0
-
-
-def _capability() -> float:
-    """The compute capability of an NVIDIA GPU, else 0."""
-    given = str(getattr(jax.local_devices()[0], "compute_capability", ""))
-    return float(given) if given.replace(".", "").isdecimal() else 0.0
 
 
 @jax.custom_vjp

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.device import launch_bound
+from dgmarl.device import has_kernels, launch_bound
 
 from .linear_programs import solve, within_speed
 from .obstacles import Body, cell_of, no_lines, unit_line, unit_lines, wall_lines
@@ -29,6 +29,10 @@ CPU_WIDTH = 1024
 
 def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Float[Array, "U 2 B"]:
     """Actual velocities. Units whose preferred velocity is zero do not move."""
+    if has_kernels():
+        from .avoidance_kernel import avoid
+
+        return avoid(roster, state, preferred, _sight(roster), _most_lines(roster))
     n_units, n_battles = state.hp.shape
     wish = Vector(preferred[:, 0], preferred[:, 1])
     speed = jnp.broadcast_to(jnp.asarray(roster.speed, jnp.float32)[:, None], state.hp.shape)
@@ -42,6 +46,14 @@ def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Flo
     )
     return jnp.stack(
         [part.reshape(n_units, n_battles) for part in (velocity.x, velocity.y)], axis=1
+    )
+
+
+def _most_lines(roster: Roster) -> tuple[int, int]:
+    """Of walls and of other units."""
+    return (
+        min(MOST_WALLS, roster.walls_near_cells.shape[1]),
+        min(MOST_NEIGHBOURS, roster.n_units - 1),
     )
 
 
@@ -87,8 +99,7 @@ def _velocities(roster: Roster, state: State, wish: Vector, index: Int[Array, "L
 
     me, own_wish = body(unit)
     speed = jnp.asarray(roster.speed, jnp.float32)[unit]
-    n_walls = min(MOST_WALLS, roster.walls_near_cells.shape[1])
-    n_others = min(MOST_NEIGHBOURS, roster.n_units - 1)
+    n_walls, n_others = _most_lines(roster)
     lines = no_lines(n_walls + n_others, len(index))
     moves = (own_wish.x != 0) | (own_wish.y != 0)
     on_ground = moves & ~jnp.asarray(roster.is_air)[unit]

@@ -4,14 +4,16 @@ The order matters only between shots, and few units fire in one tick. The loop t
 firing units; the turns of the others (timers, regeneration) are applied in bulk before the next
 shot and at the end. Battles are the last axis, `[U, B]`."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.device import launch_bound
+from dgmarl.device import has_kernels, launch_bound
 
 from .roster import Roster
 from .targeting import Intent
@@ -24,6 +26,56 @@ HEAL_PER_TICK = 9 * TICK
 HEAL_PER_ENERGY = 3.0
 ENERGY_FOR_NEW_TARGET = 5.0
 NEVER = jnp.iinfo(jnp.int32).max
+
+
+class Arms(NamedTuple):
+    """What turns need of a roster: columns `[U, 1]`, and what is common to all units."""
+
+    is_ally: Any
+    is_healer: Any
+    max_hp: Any
+    max_shield: Any
+    max_energy: Any
+    max_cooldown: Any
+    hp_growth: Any
+    """Per tick."""
+    armor: Any
+    attacks: Any
+    blast_radius: Any
+    radius: Any
+    damage: Callable[[Bool[Array, "U B"]], Float[Array, "U B"]]
+    """What a hit of the firing unit, at most one per battle, does to each unit."""
+    common: "Common"
+
+
+class Common(NamedTuple):
+    """What decides which turns are computed at all."""
+
+    healers: bool
+    """There are some."""
+    blasts: bool
+    """There are units that explode."""
+    most_attacks: int
+    largest_radius: float
+
+
+def common_to(roster: Roster) -> Common:
+    """What is common to all units."""
+    healers, blasts = bool(roster.is_healer.any()), bool(roster.blast_radius.any())
+    return Common(healers, blasts, int(roster.attacks.max()), roster.largest_radius)
+
+
+def columns_of(roster: Roster) -> dict[str, np.ndarray]:
+    """The columns of `Arms`, `[U]` each."""
+    names = [name for name in Arms._fields if name not in ("hp_growth", "damage", "common")]
+    columns = {name: getattr(roster, name) for name in names}
+    return columns | {"hp_growth": roster.hp_regeneration * TICK}
+
+
+def arms_of(roster: Roster) -> Arms:
+    """What turns need, as arrays."""
+    columns = {name: values[:, None] for name, values in columns_of(roster).items()}
+    return Arms(**columns, damage=partial(_damage, roster.damage), common=common_to(roster))
 
 
 class Fight(NamedTuple):
@@ -54,27 +106,49 @@ def take_turns(
     revive: bool,
 ) -> tuple[State, Float[Array, "U B"]]:
     """The state and raw rewards after all turns. turn: distinct numbers, in ascending order."""
+    used = (
+        state._replace(last_action=None, time=None),  # pyright: ignore[reportArgumentType]
+        intent._replace(preferred=None),  # pyright: ignore[reportArgumentType]
+        velocity,
+        turn,
+    )
+    if has_kernels():
+        from .combat_kernel import in_one_kernel
+
+        after, earned = in_one_kernel(roster, partial(_turns, revive), used)
+    else:
+        after, earned = _turns(revive, arms_of(roster), *used)
+    return after._replace(last_action=state.last_action, time=state.time), earned
+
+
+def _turns(
+    revive: bool,
+    arms: Arms,
+    state: State,
+    intent: Intent,
+    velocity: Float[Array, "U 2 B"],
+    turn: Int[Array, "U B"],
+) -> tuple[State, Float[Array, "U B"]]:
+    """`take_turns` with what it needs of a roster."""
     moved = state.position + velocity * TICK
     cooldown = jnp.maximum(0.0, state.cooldown - TICK)
     executes = state.in_play & intent.attacking & (intent.aim != NOBODY)
     pending = jnp.where(executes & (cooldown == 0), turn, NEVER)
-    fight = _begin(roster, state, intent, pending)
+    fight = _begin(arms, state, intent, pending)
 
     def next_shot(fight: Fight) -> Fight:
         now = fight.pending.min(0)
         actor = (fight.pending == now) & (now < NEVER)  # [U, B], at most one per battle
-        fight = _catch_up(roster, fight, turn <= now)
+        fight = _catch_up(arms, fight, turn <= now)
         fires = actor & (fight.hp > 0)
         fight = fight._replace(pending=jnp.where(actor, NEVER, fight.pending))
-        victims = _victims(roster, state, moved, fight, intent.aim, fires)
-        if roster.is_healer.any():
-            fight = _heal(
-                roster, state.target, fight, intent.aim, fires & roster.is_healer[:, None], revive
-            )
-        return _hit(roster, fight, victims, fires)
+        victims = _victims(arms, state, moved, fight, intent.aim, fires)
+        if arms.common.healers:
+            fight = _heal(arms, state.target, fight, intent.aim, fires & arms.is_healer, revive)
+        return _hit(arms, fight, victims, fires)
 
-    fight = lax.while_loop(lambda fight: (fight.pending < NEVER).any(), next_shot, fight)
-    fight = _catch_up(roster, fight, jnp.ones_like(fight.had_turn))
+    fight = lax.while_loop(lambda fight: fight.pending.min() < NEVER, next_shot, fight)
+    fight = _catch_up(arms, fight, jnp.ones_like(fight.had_turn))
     acted = ~fight.lost_turn
     fired = acted & executes & (cooldown == 0)
     after = state._replace(
@@ -84,9 +158,7 @@ def take_turns(
         shield=fight.shield,
         energy=jnp.where(acted, fight.energy, state.energy),
         heal_reserve=fight.heal_reserve,
-        cooldown=jnp.where(
-            fired, roster.max_cooldown[:, None], jnp.where(acted, cooldown, state.cooldown)
-        ),
+        cooldown=jnp.where(fired, arms.max_cooldown, jnp.where(acted, cooldown, state.cooldown)),
         shield_cooldown=fight.shield_cooldown,
         target=fight.target,
         attacking=intent.attacking & ~(acted & executes),
@@ -95,7 +167,7 @@ def take_turns(
     return after, fight.reward
 
 
-def _begin(roster: Roster, state: State, intent: Intent, pending: Int[Array, "U B"]) -> Fight:
+def _begin(arms: Arms, state: State, intent: Intent, pending: Int[Array, "U B"]) -> Fight:
     """The loop state before the first turn."""
     return Fight(
         hp=state.hp,
@@ -103,7 +175,7 @@ def _begin(roster: Roster, state: State, intent: Intent, pending: Int[Array, "U 
         shield_cooldown=state.shield_cooldown,
         # Only a unit's own turn changes its energy, so regeneration can be applied first; it is
         # undone at the end for lost turns.
-        energy=jnp.minimum(roster.max_energy[:, None], state.energy + ENERGY_GROWTH),
+        energy=jnp.minimum(arms.max_energy, state.energy + ENERGY_GROWTH),
         heal_reserve=state.heal_reserve,
         target=intent.target,
         had_turn=~state.in_play,
@@ -113,16 +185,16 @@ def _begin(roster: Roster, state: State, intent: Intent, pending: Int[Array, "U 
     )
 
 
-def _catch_up(roster: Roster, fight: Fight, due: Bool[Array, "U B"]) -> Fight:
+def _catch_up(arms: Arms, fight: Fight, due: Bool[Array, "U B"]) -> Fight:
     """Apply timers and regeneration of all units whose turn is due; dead units lose it."""
     due &= ~fight.had_turn
     lives = due & (fight.hp > 0)
     cooldown = jnp.maximum(0.0, fight.shield_cooldown - TICK)
-    max_shield, max_hp = roster.max_shield[:, None], roster.max_hp[:, None]
+    max_shield, max_hp = arms.max_shield, arms.max_hp
     shield = jnp.where(
         cooldown == 0, jnp.minimum(max_shield, fight.shield + SHIELD_GROWTH), fight.shield
     )
-    hp = jnp.minimum(max_hp, fight.hp + (roster.hp_regeneration * TICK)[:, None])
+    hp = jnp.minimum(max_hp, fight.hp + arms.hp_growth)
     return fight._replace(
         hp=jnp.where(lives, hp, fight.hp),
         shield=jnp.where(lives, shield, fight.shield),
@@ -133,7 +205,7 @@ def _catch_up(roster: Roster, fight: Fight, due: Bool[Array, "U B"]) -> Fight:
 
 
 def _victims(
-    roster: Roster,
+    arms: Arms,
     state: State,
     moved: Array,
     fight: Fight,
@@ -145,20 +217,20 @@ def _victims(
 
     A blast requires both the position at the beginning of the tick (within the radius plus that of
     the largest unit) and the current position (within the radius plus the unit's own)."""
-    units = jnp.arange(roster.n_units)[:, None]
-    hits = fires & ~roster.is_healer[:, None]
+    units = jnp.arange(len(fires))[:, None]
+    hits = fires & ~arms.is_healer
     aim = jnp.where(hits, aim, NOBODY).max(0)
     victims = units == aim
-    if not roster.blast_radius.any():
+    if not arms.common.blasts:
         return victims
-    explodes = fires & (roster.blast_radius > 0)[:, None]
+    explodes = fires & (arms.blast_radius > 0)
     centre = jnp.where(explodes[:, None], moved, 0.0).sum(0)
-    radius = jnp.where(explodes, roster.blast_radius[:, None], 0.0).sum(0)
+    radius = jnp.where(explodes, arms.blast_radius, 0.0).sum(0)
     now = jnp.where((fight.had_turn & ~fight.lost_turn)[:, None], moved, state.position)
-    other_side = roster.is_ally[:, None] != (explodes & roster.is_ally[:, None]).any(0)
-    was_near = _within(state.position, centre, radius + roster.largest_radius)
-    is_near = _within(now, centre, radius + roster.radius[:, None])
-    return jnp.where(explodes.any(0), state.in_play & other_side & was_near & is_near, victims)
+    other_side = arms.is_ally != _any(explodes & arms.is_ally)
+    was_near = _within(state.position, centre, radius + arms.common.largest_radius)
+    is_near = _within(now, centre, radius + arms.radius)
+    return jnp.where(_any(explodes), state.in_play & other_side & was_near & is_near, victims)
 
 
 def _within(
@@ -167,42 +239,30 @@ def _within(
     return ((position - centre) ** 2).sum(1) <= distance**2
 
 
-def _hit(
-    roster: Roster, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Array, "U B"]
-) -> Fight:
+def _hit(arms: Arms, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Array, "U B"]) -> Fight:
     """Apply a volley. Armour protects hit points only; kills of enemies only are rewarded."""
-    damage = _damage(roster, fires)
-    attacks = jnp.where(fires, roster.attacks[:, None], 0).max(0)
+    damage = arms.damage(fires)
+    attacks = jnp.where(fires, arms.attacks, 0).max(0)
     hp, shield, shield_cooldown = fight.hp, fight.shield, fight.shield_cooldown
     earned = jnp.zeros_like(hp)
-    for blow in range(int(roster.attacks.max())):
+    for blow in range(arms.common.most_attacks):
         struck = victims & (hp > 0) & (blow < attacks)
-        shield_cooldown = jnp.where(
-            struck & (roster.max_shield[:, None] > 0), SHIELD_DELAY, shield_cooldown
-        )
+        shield_cooldown = jnp.where(struck & (arms.max_shield > 0), SHIELD_DELAY, shield_cooldown)
         absorbed = jnp.where(struck, jnp.minimum(damage, shield), 0.0)
-        lost = jnp.where(struck, jnp.clip(damage - absorbed - roster.armor[:, None], 0.0, hp), 0.0)
+        lost = jnp.where(struck, jnp.clip(damage - absorbed - arms.armor, 0.0, hp), 0.0)
         shield, hp = shield - absorbed, hp - lost
         earned += absorbed + lost + jnp.where(struck & (hp == 0), KILL_REWARD, 0.0)
-    paid = jnp.where(roster.is_ally[:, None], 0.0, earned).sum(0)
+    paid = jnp.where(arms.is_ally, 0.0, earned).sum(0)
     reward = fight.reward + jnp.where(fires, paid, 0.0)
-    if roster.blast_radius.any():
-        explodes = fires & (roster.blast_radius > 0)[:, None]
-        reward += jnp.where(explodes & ~roster.is_ally[:, None], fight.hp, 0.0)
+    if arms.common.blasts:
+        explodes = fires & (arms.blast_radius > 0)
+        reward += jnp.where(explodes & ~arms.is_ally, fight.hp, 0.0)
         hp = jnp.where(explodes, 0.0, hp)
     return fight._replace(hp=hp, shield=shield, shield_cooldown=shield_cooldown, reward=reward)
 
 
-def _damage(roster: Roster, fires: Bool[Array, "U B"]) -> Float[Array, "U B"]:
-    """What a hit of the firing unit, at most one per battle, does to each unit. An accelerator
-    merges the sum with what follows, but not a matrix product."""
-    if launch_bound():
-        return jnp.where(fires[:, None], roster.damage[..., None], 0.0).sum(0)
-    return jnp.einsum("uv,ub->vb", roster.damage, fires.astype(jnp.float32), precision="highest")
-
-
 def _heal(
-    roster: Roster,
+    arms: Arms,
     target_before: Int[Array, "U B"],
     fight: Fight,
     aim: Int[Array, "U B"],
@@ -214,16 +274,16 @@ def _heal(
 
     It drops an aim with full hit points, and a new aim if its energy is below
     `ENERGY_FOR_NEW_TARGET`. Without `revive` it cannot heal dead units."""
-    units = jnp.arange(roster.n_units)[:, None]
+    units = jnp.arange(len(heals))[:, None]
     patient = units == jnp.where(heals, aim, NOBODY).max(0)
 
     def of(who: Bool[Array, "U B"], values: Array | np.ndarray) -> Array:
         return jnp.where(who, values, 0).sum(0)
 
     energy, reserve = of(heals, fight.energy), of(heals, fight.heal_reserve)
-    hp, max_hp = of(patient, fight.hp), of(patient, roster.max_hp[:, None])
+    hp, max_hp = of(patient, fight.hp), of(patient, arms.max_hp)
     is_new = of(heals, target_before) != of(heals, fight.target)
-    lets_go = heals.any(0) & ((is_new & (energy < ENERGY_FOR_NEW_TARGET)) | (hp == max_hp))
+    lets_go = _any(heals) & ((is_new & (energy < ENERGY_FOR_NEW_TARGET)) | (hp == max_hp))
     wanted = jnp.where(lets_go, 0.0, jnp.minimum(max_hp - hp, HEAL_PER_TICK))
     if not revive:
         wanted = jnp.where(hp > 0, wanted, 0.0)
@@ -236,3 +296,15 @@ def _heal(
         heal_reserve=jnp.where(heals, reserve - given, fight.heal_reserve),
         target=jnp.where(heals & lets_go, NOBODY, fight.target),
     )
+
+
+def _damage(damage: Float[np.ndarray, "U U"], fires: Bool[Array, "U B"]) -> Float[Array, "U B"]:
+    """See `Arms`. An accelerator merges the sum with what follows, but not a matrix product."""
+    if launch_bound():
+        return jnp.where(fires[:, None], damage[..., None], 0.0).sum(0)
+    return jnp.einsum("uv,ub->vb", damage, fires.astype(jnp.float32), precision="highest")
+
+
+def _any(units: Bool[Array, "U B"]) -> Bool[Array, "B"]:
+    """`any(0)`, which kernels do not have."""
+    return units.astype(jnp.int32).max(0) > 0

@@ -5,7 +5,8 @@ original: the solution is kept while it satisfies the next line and recomputed o
 otherwise. On a CPU each iteration of the loop jumps, for every unit, to the first violated line, so
 the number of iterations is the number of recomputations. On an accelerator the solutions on all
 lines are computed together, and which lines each of them violates: what remains of the loop are a
-few operations on bits per line."""
+few operations on bits per line. A GPU for which there are kernels runs the loop of the CPU within
+a kernel (`avoidance_kernel`), its operations those of an accelerator."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.device import launch_bound
+from dgmarl.device import in_kernel, launch_bound
 
 from .plane import Lines, Vector, choose
 from .work_queue import chunk_width, map_selected
@@ -62,7 +63,8 @@ def nearest(
     one cannot, the optimum under the lines before it.
 
     farthest: maximise the component along `wish` instead of minimising the distance to `wish`."""
-    method = _all_at_once if launch_bound() else _one_after_another
+    together = launch_bound() and not in_kernel()
+    method = _all_at_once if together else _one_after_another
     return method(lines, start, wish, speed, farthest)
 
 
@@ -84,7 +86,7 @@ def _one_after_another(
     none = jnp.full(speed.shape, n_lines, jnp.int32)
     first = _first_violated(lines, start, 0, 0.0)
     velocity, _, failed = lax.while_loop(
-        lambda carry: (carry[1] < n_lines).any(), trip, (start, first, none)
+        lambda carry: _any(carry[1] < n_lines), trip, (start, first, none)
     )
     return velocity, failed
 
@@ -135,7 +137,7 @@ def least_violation(
         following = _first_violated(lines, velocity, line + 1, direction.det(point - velocity))
         return velocity, jnp.where(runs, following, n_lines)
 
-    return lax.while_loop(lambda carry: (carry[1] < n_lines).any(), trip, (velocity, begin))[0]
+    return lax.while_loop(lambda carry: _any(carry[1] < n_lines), trip, (velocity, begin))[0]
 
 
 def _projected(lines: Lines, n_walls: int, at: Int[Array, "L"]) -> Lines:
@@ -210,6 +212,9 @@ def _first_violated(
 def _line_at(lines: Lines, at: Int[Array, "L"]) -> tuple[Vector, Vector]:
     """Point and direction of one line per unit; those of any line where `at` is K."""
     both = (lines.point, lines.direction)
+    if in_kernel():
+        this = jnp.arange(len(lines.valid), dtype=jnp.int32)[:, None] == at
+        return jax.tree.map(lambda values: jnp.where(this, values, 0.0).sum(0), both)
     if launch_bound():
         place = jnp.minimum(at, len(lines.valid) - 1) * len(at) + jnp.arange(len(at))
         return jax.tree.map(lambda values: values.reshape(-1)[place], both)
@@ -226,13 +231,21 @@ def _over_lines(
 
     A fold vectorises over units on a CPU, where a reduction over K does not; on an accelerator a
     reduction is one operation instead of K. ndim: of the results."""
-    if launch_bound():
+    if launch_bound() or in_kernel():
         places = (slice(None), *(None for _ in range(ndim - 1)), slice(None))
         index = jnp.arange(len(lines.valid), dtype=jnp.int32)[:, None]
         every = jax.tree.map(lambda values: values[places], (index, lines))
-        return [ufunc.reduce(part) for ufunc, part in zip(how, function(*every), strict=True)]
+        return [
+            _any(part, 0) if ufunc is jnp.logical_or else ufunc.reduce(part)
+            for ufunc, part in zip(how, function(*every), strict=True)
+        ]
     parts = zip(*map(function, range(len(lines.valid)), _one_by_one(lines)), strict=True)
     return [reduce(ufunc, part) for ufunc, part in zip(how, parts, strict=True)]
+
+
+def _any(mask: Bool[Array, "..."], axis: int | None = None) -> Bool[Array, "..."]:
+    """`mask.any(axis)`; kernels reduce numbers only."""
+    return mask.astype(jnp.int32).max(axis) > 0 if in_kernel() else mask.any(axis)
 
 
 def _one_by_one(lines: Any) -> list[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.device import launch_bound
+from dgmarl.device import in_kernel, launch_bound
 
 from .batch import first_least
 from .plane import Lines, Vector, choose
@@ -41,6 +41,9 @@ def no_lines(n_lines: int, n_units: int) -> Lines:
 
 def put(lines: Lines, place: Int[Array, ""] | int, line: Lines) -> Lines:
     """The lines with one more per unit, at index `place`."""
+    if in_kernel():
+        here = jnp.arange(len(lines.valid))[:, None] == place
+        return choose(here, line, lines)
     return jax.tree.map(
         lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, place, 0), lines, line
     )
@@ -74,15 +77,27 @@ def wall_lines(
         Vector(jnp.asarray(ends)[edge, 0], jnp.asarray(ends)[edge, 1])
         for ends in (walls.start, walls.end)
     )
+    return lines_of_walls(start, end, edge >= 0, lines, n_walls, me, speed, on_ground)
+
+
+def lines_of_walls(
+    start: Vector,
+    end: Vector,
+    exists: Bool[Array, "C L"],
+    lines: Lines,
+    n_walls: int,
+    me: Body,
+    speed: Float[Array, "L"],
+    on_ground: Bool[Array, "L"],
+) -> Lines:
+    """The same for walls from `start` to `end`, `[C, L]` each."""
     along = end - start  # exact, unlike the difference of the two offsets from the unit
     start, end = start - me.position, end - me.position
     distance = _squared_distance(start, along)
-    matters = (
-        on_ground & (edge >= 0) & (start.det(along) < 0) & (distance < (speed + me.radius) ** 2)
-    )
+    matters = on_ground & exists & (start.det(along) < 0) & (distance < (speed + me.radius) ** 2)
 
     def line_of(which: Int[Array, "L"], least: Float[Array, "L"]) -> tuple[Lines, Array]:
-        chosen = jnp.arange(len(edge))[:, None] == which
+        chosen = jnp.arange(len(exists))[:, None] == which
         a, b, a_to_b = jax.tree.map(
             lambda values: jnp.where(chosen, values, 0.0).sum(0), (start, end, along)
         )
@@ -112,7 +127,7 @@ def _nearest_first(
 
     def some_left(carry: tuple[Array, Array, Lines]) -> Array:
         place, left, _ = carry
-        return (place < end) & (left < jnp.inf).any()
+        return (place < end) & (left.min() < jnp.inf)
 
     def trip(carry: tuple[Any, Array, Lines]) -> tuple[Any, Array, Lines]:
         place, left, lines = carry
@@ -121,7 +136,7 @@ def _nearest_first(
         done = (jnp.arange(len(left))[:, None] == which) | covered
         return place + 1, jnp.where(done, jnp.inf, left), put(lines, place, line)
 
-    if launch_bound() and end - begin <= FEW:
+    if launch_bound() and end - begin <= FEW and not in_kernel():
         carry = (begin, left, lines)
         for _ in range(begin, end):
             carry = trip(carry)
@@ -234,13 +249,14 @@ def unit_lines(
     place: int,
     squared: Float[Array, "U L"],
     line_to: Callable[[Int[Array, "*K L"], Float[Array, "*K L"]], Lines],
+    end: int | None = None,
 ) -> Lines:
-    """Write the lines of other units from `place` on, nearest first, ties by index.
+    """Write the lines of other units from `place` on, up to `end`, nearest first, ties by index.
 
     squared: squared distance of every unit, infinite for units to be ignored. Accelerators build
       all lines in parallel; a CPU loops while any unit has a neighbour left."""
-    n_lines = lines.valid.shape[0]
-    if launch_bound():
+    n_lines = lines.valid.shape[0] if end is None else end
+    if launch_bound() and not in_kernel():
         near = line_to(*_nearest(squared, n_lines - place))
         return jax.tree.map(lambda all_, some: jnp.concatenate([all_[:place], some]), lines, near)
     return _nearest_first(

@@ -10,7 +10,7 @@ import pytest
 
 from dgmarl.envs.base import EnvSpec, Observation
 from dgmarl.nets.actor_critic import FeedForward, Policy, Recurrent, Value
-from dgmarl.nets.layers import GRU, Linear
+from dgmarl.nets.layers import GRU, Linear, rows_times
 
 SPEC = EnvSpec("nets", n_agents=3, n_actions=4, obs_size=5, state_size=7, horizon=10)
 HIDDEN = 8
@@ -72,6 +72,19 @@ def test_who_one_is_enters_as_a_one_hot_beside_the_input():
     wide = np.concatenate([x, np.broadcast_to(np.eye(3), (4, 3, 3))], axis=-1)
     expected = wide @ np.concatenate([weight, identity]) + bias
     np.testing.assert_allclose(jax.jit(layer.apply)(params, x), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_outputs", [2, 8])
+def test_gradients_of_a_product_are_those_of_the_formula(n_outputs):
+    """Also where the outputs are few, which a CPU computes transposed."""
+    keys = jax.random.split(jax.random.key(3), 3)
+    shapes = ((4, 3, 8), (8, n_outputs), (4, 3, n_outputs))
+    x, weight, given = (
+        jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)
+    )
+    of_x, of_weight = jax.jit(lambda *factors: jax.vjp(rows_times, *factors)[1](given))(x, weight)
+    np.testing.assert_allclose(of_x, given @ weight.T, atol=1e-5)
+    np.testing.assert_allclose(of_weight, np.einsum("abi,abo->io", x, given), atol=1e-5)
 
 
 def gru_by_hand(params, hidden_state, x, is_first):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from dgmarl.nets.layers import Linear, rows_times, uniform_within
+from dgmarl.nets.layers import Linear, rows_times, uniform_within, weight_gradient
 
 REVERSE = (256, 128, 128)
 """Hidden widths of the reverse models."""
@@ -75,7 +75,7 @@ def _backwards(residuals: tuple[Array, ...], from_output: Array) -> tuple[Array,
     by_scale = -inverse * (gradient * product).sum(axis=-1, keepdims=True) / size
     by_mean = -(gradient @ weight.sum(axis=0))[:, None] / size - by_scale * mean
     of_rectified = gradient @ weight.T + by_mean + by_scale * rectified
-    of_weight = rectified.T @ gradient - mean[:, 0] @ gradient
+    of_weight = weight_gradient(rectified, gradient) - mean[:, 0] @ gradient
     return jnp.where(rectified > 0, of_rectified, 0), of_weight, from_output.sum(axis=0)
 
 

@@ -58,7 +58,7 @@ RUNS = {
 }
 FORAGING = {"seeds": 8, "env": "lbf/5x5-2p-1f", "steps": 1200}
 SEPARATE = {
-    "separate ippo-dg": PresetRun("tuned", "ippo-dg", {"separate_seeds": True}, seeds=4),
+    "separate ippo-dg": PresetRun("tuned", "ippo-dg", {"separate_seeds": True}),
     "separate foraging": PresetRun("tuned", "ippo-dg", {"separate_seeds": True}, **FORAGING),
     "separate qmix": PresetRun("tuned", "qmix", {"separate_seeds": True} | REPLAY, **FORAGING),
 }
@@ -106,7 +106,7 @@ def interrupted(config: TrainConfig, folder: Path, devices: Any = None) -> Train
 
 def main(folder: Path, names: list[str]) -> None:
     """Each run on one device, on two, on those that divide its seeds, or on all, or one seed of it
-    alone; two batched runs; one that is stopped, to be resumed elsewhere."""
+    alone. `credits`: two batched runs, and one that is stopped, to be resumed elsewhere."""
     use_all_cores()
     found: dict[str, np.ndarray] = {}
 
@@ -115,14 +115,16 @@ def main(folder: Path, names: list[str]) -> None:
 
     for name in names:
         how, _, run = name.partition(": ")
+        if how == "credits":
+            for result in train_all([Recorder(config) for config in CREDITS]):
+                keep(f"batched {result.config.method}", result)
+            keep("stopped", interrupted(CREDITS[1], folder / "run", "all"))
+            continue
         devices = {"two": 2, "seeds": None, "all": "all"}.get(how, 1)
         chosen = (RUNS | SEPARATE)[run]
         if how == "alone":
             chosen = chosen._replace(seed=ALONE, seeds=1)
         keep(name, api.train_config(chosen.config(), devices=devices))
-    for result in train_all([Recorder(config) for config in CREDITS]):
-        keep(f"batched {result.config.method}", result)
-    keep("stopped", interrupted(CREDITS[1], folder / "run", "all"))
     found["available"] = np.array(jax.local_device_count())
     found["default mesh"] = np.array([*mesh_for(CREDITS[0].seeds).shape.values()])
     np.savez(folder / "found.npz", **found)

@@ -14,6 +14,11 @@ N_BATTLES = 13
 """Not a multiple of the battles in a block."""
 
 
+def slow(name: str):
+    """A map that is left to `make test-slow`."""
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
 def random_fight(roster, key) -> tuple[State, Intent, jax.Array, jax.Array]:
     """Units close together, some dead, hurt or out of energy, that fire at random others."""
     keys = iter(jax.random.split(key, 20))
@@ -65,7 +70,7 @@ def test_turns_are_those_of_single_operations(monkeypatch, name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
 
 
-@pytest.mark.parametrize("name", ["MMM2", "bane_vs_bane", "corridor"])
+@pytest.mark.parametrize("name", ["corridor", slow("MMM2"), slow("bane_vs_bane")])
 def test_collision_avoidance_is_that_of_single_operations(monkeypatch, name):
     """Crowds in the open, and between walls."""
     roster = make_env(f"smaclite/{name}").roster

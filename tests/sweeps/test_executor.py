@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -53,6 +54,21 @@ def test_finished_runs_are_skipped_and_a_file_holds_every_seeds_curve(tmp_path, 
     runs[0].result_file.unlink()
     with pytest.raises(AssertionError, match="nothing is to be trained"):
         execute(runs)
+
+
+def test_a_result_of_fewer_steps_or_seeds_does_not_count(tmp_path):
+    """More steps are trained from the run folder; fewer are there already."""
+    run = planned("ippo-local", tmp_path, steps=40)
+    execute([run])
+    longer = replace(run, config=replace(run.config, steps=60))
+    assert [longer.state, run.state] == ["begun", "done"]
+    execute([longer])
+    assert [longer.state, run.state] == ["done", "done"]
+    assert json.loads(run.result_file.read_text())["steps"][0][0] < 60
+    elsewhere = replace(run, config=replace(run.config, seeds=2), folder=None)
+    assert elsewhere.state == "waiting"
+    run.result_file.write_text("{")
+    assert elsewhere.state == "done", "damage is for the user to look at"
 
 
 def test_ctrl_c_stops_what_runs_begins_nothing_more_and_publishes_nothing(tmp_path, monkeypatch):

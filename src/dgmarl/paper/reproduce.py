@@ -49,13 +49,12 @@ def plan_figures(
 
 
 def _refuse_other_options(run: PlannedRun) -> None:
-    if run.state == "waiting":
-        return
-    if run.state == "done":
+    if run.result_file.is_file():
         path, found = run.result_file, read_result(run.result_file).facts["config"]
-    else:
-        assert run.folder is not None
+    elif run.state == "begun" and run.folder is not None:
         path, found = run.folder, vars(RunFolder(run.folder).config())
+    else:
+        return
     for name in IDENTITY:
         wanted = getattr(run.config, name)
         if found.get(name) != wanted:

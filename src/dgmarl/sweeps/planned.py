@@ -1,13 +1,17 @@
 """Runs that are to be trained: configuration, output files, and how far each one is."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, plain
-from dgmarl.files import write_atomic
+from dgmarl.errors import UsageError
+from dgmarl.files import from_json, read_bytes, write_atomic
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.reading import STOPPED_EARLY
 from dgmarl.sweeps.batched import shape
@@ -30,11 +34,19 @@ class PlannedRun:
 
     @property
     def state(self) -> State:
-        """`done` with a result file or stopped early, `begun` with a run folder to resume."""
-        if self.result_file.is_file() or self.stopped_early:
+        """`done` with a result file of as many steps and seeds or stopped early, `begun` with a run
+        folder to resume."""
+        if self.stopped_early or self._is_published:
             return "done"
         begun = self.folder is not None and (self.folder / "config.yaml").is_file()
         return "begun" if begun else "waiting"
+
+    @property
+    def _is_published(self) -> bool:
+        if not self.result_file.is_file():
+            return False
+        steps, seeds = _extent(self.result_file, self.result_file.stat().st_mtime_ns)
+        return steps >= self.config.steps and seeds >= self.config.seeds
 
     @property
     def total_steps(self) -> int:
@@ -66,6 +78,16 @@ class PlannedRun:
     def from_values(cls, values: dict[str, Any]) -> "PlannedRun":
         """The inverse of `to_values`."""
         return build(cls, values)
+
+
+@cache
+def _extent(result_file: Path, changed: int) -> tuple[float, float]:
+    """Steps and seeds of a published result. What cannot be read is left as it is, for the user to
+    look at. changed: when it was, so that a file is read again after it was written anew."""
+    with suppress(UsageError, ValueError, TypeError, KeyError):
+        config = from_json(read_bytes(result_file))["config"]
+        return float(config["steps"]), float(config["seeds"])
+    return inf, inf
 
 
 def batches(runs: Iterable[PlannedRun], batched_runs: int) -> list[list[PlannedRun]]:

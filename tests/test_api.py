@@ -28,7 +28,7 @@ def test_a_run_folder_must_be_able_to_make_an_environment_again():
         (make_env("star-spread/5", noise=0), "star-spread/5"),
         (Gift(), "Gift"),
     ):
-        with pytest.raises(dgmarl.UsageError, match=r"could not make this .* again"):
+        with pytest.raises(dgmarl.UsageError, match=r"This .* could not be made again"):
             _require_named(env, name, {})
 
 

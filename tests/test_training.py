@@ -79,7 +79,7 @@ def test_a_run_can_start_from_what_another_has_learned(folder, learned):
 
 
 def test_a_policy_of_another_size_to_start_from_is_refused(folder, learned, tmp_path):
-    with pytest.raises(UsageError, match="other sizes"):
+    with pytest.raises(UsageError, match="other shapes"):
         api.train(
             GIFT,
             "ippo-dg",

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# Public name -> module. Loaded on first use, so that `import dgmarl` and `dgmarl --help` stay
-# quick.
+# Public name -> module. Loaded on first use, so that `import dgmarl` and `dgmarl --help` are fast.
 _EXPORTS = {
     "UsageError": "dgmarl.errors",
     "train": "dgmarl.api",

@@ -1,5 +1,4 @@
-"""The library in a few calls: `train`, `sweep`, `evaluate` and `load`, the same as on the command
-line."""
+"""The main functions: `train`, `resume`, `sweep`, `evaluate` and `load`, as on the command line."""
 
 import pickle
 import sys
@@ -46,21 +45,22 @@ def train(
     resume: bool = False,
     **values: Any,
 ) -> Run:
-    """Train `method` on `env` and return the run: its curves as arrays and its policy (and write a
-    run folder, if `out` is given).
+    """Train `method` on `env` and return the run: its curves as arrays, and its policy.
 
-    env: an id, module:Class or file.py:Class, or an environment or its class. With `out`, an object
-      must be what its class makes of `env_options`, because the run folder can only name these.
-      values: fields of `TrainConfig`, for example `graph="oracle"`, `seeds=10`, `steps=1e6`.
-      overrides: dotted names, for example `{"learner.hidden": 64}`. preset: what is not given is
-      the paper's value for this environment and method, or, with "tuned", one that we found better,
-      or, with "fast", the better ones with 128 environments. network: `learner.network`, or the
-      class of a Flax module itself; with `out`, one that stands in a file.
-      trust: execute the code that the folder `init_from` names. callbacks:
-      objects with the methods of `dgmarl.Callback`, or functions of a `Progress`, called after
-      every evaluation. devices: how many devices share the seeds, then the environments, or "all";
-      by default as many as divide the seeds. resume: go on with the run of the folder `out`, if
-      there is one, also to more steps than it had.
+    env: an id, module:Class, file.py:Class, or an environment or its class. With `out`, an object
+      must equal what its class makes of `env_options`: the run folder stores only these.
+    out: run folder to write.
+    overrides: fields by dotted name, for example `{"learner.hidden": 64}`.
+    network: `learner.network`, or a Flax module class; with `out`, one that is defined in a file.
+    init_from: run folder whose policy and critic all seeds start from.
+    preset: values of fields that are not given. "paper": the paper's for this environment and
+      method; "tuned": better ones that we found; "fast": those with 128 environments.
+    trust: execute the code named in the folder `init_from`.
+    callbacks: `dgmarl.Callback` objects, or functions of a `Progress`, called at every evaluation.
+    devices: number of devices that share the seeds, then the environments, or "all"; default: as
+      many as divide the seeds.
+    resume: continue the run in `out` if there is one, also to more steps than it had.
+    values: fields of `TrainConfig`, for example `graph="oracle"`, `seeds=10`, `steps=1e6`.
 
     >>> run = train("star-spread/5", "ippo-dg", seeds=3, steps=1e5)
     >>> run.returns.mean(axis=-1)  # [seeds, evaluations]
@@ -98,8 +98,7 @@ def _refuse_other(kept: TrainConfig, wanted: TrainConfig, out: Path | str) -> No
 
 
 def _network_name(network: str | type, out: Path | str | None) -> str:
-    """The name of a network's class; without a folder that keeps it, any that this process
-    knows."""
+    """The name of a network class; without `out`, the class need not be in a file."""
     if isinstance(network, str):
         return network
     name = class_name(network)
@@ -108,14 +107,14 @@ def _network_name(network: str | type, out: Path | str | None) -> str:
         return f"{network.__module__}:{name}"
     if ":" not in name:
         raise UsageError(
-            f"A run folder could not find the network {name} again: define it at the top level of "
-            "a file."
+            f"The network {name} could not be loaded again from a run folder: define it at the top "
+            "level of a file."
         )
     return name
 
 
 def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> None:
-    """Refuse an environment that a run folder could not make again from its name and options."""
+    """Refuse an environment that could not be made again from its name and options."""
     try:
         again = make_env(name, **options)
         same = pickle.dumps(vars(again)) == pickle.dumps(vars(made))
@@ -123,10 +122,9 @@ def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> 
         same = False
     if not same:
         raise UsageError(
-            f"A run folder could not make this {type(made).__name__} again: put its class, or "
-            "a function that makes it, in a file and give the options by name, "
-            f"dgmarl.train('file.py:{type(made).__name__}', env_options={{...}}), or leave "
-            "out=... away."
+            f"This {type(made).__name__} could not be made again from a run folder: put its class, "
+            "or a function that makes it, in a file and give the options by name, "
+            f"dgmarl.train('file.py:{type(made).__name__}', env_options={{...}}), or omit out."
         )
 
 
@@ -139,8 +137,8 @@ def train_config(
     devices: Devices = None,
     **recording: Any,
 ) -> Run:
-    """Train with a resolved configuration. env: instead of the one that it names. devices: see
-    `train`. Of several processes the first one writes `out`."""
+    """Train with a resolved configuration. env: replaces the one it names. devices: see `train`. If
+    there are several processes, the first writes `out`."""
     if config.deterministic:
         require_determinism()
     trainer = training.Trainer(config, env)
@@ -167,11 +165,10 @@ def resume(
 ) -> Run:
     """Continue a run to the identical result; a finished one is returned as it is.
 
-    steps: train on to this many, which the run's configuration says from then on. Only
-      `learner.anneal_lr` depends on the total; the evaluation at the old end is one more than a
-      longer run would have had.
-      trust: execute the code that the folder names, even if it was never trained or checked here.
-      devices: see `train`; the number may differ from before."""
+    steps: new total, written to the run's configuration. Only `learner.anneal_lr` depends on the
+      total. There is one evaluation more than in a run of this length, at the old end.
+    trust: execute the code named in the folder, even if it was never trained or checked here.
+    devices: see `train`; the number may differ from before."""
     folder = RunFolder(out)
     config = extend(folder.config(), steps)
     require_trust(folder.path / "config.yaml", trust=trust, **config.names)
@@ -204,15 +201,15 @@ def sweep(
     trust: bool = False,
     listener: Listener | None = None,
 ) -> Plan:
-    """Train every run of a grid that is not finished in `out`, a folder of run folders, and return
-    them, with the reasons of those that cannot be trained.
+    """Train every run of a grid that is not finished in `out`, a folder of run folders. Returns all
+    runs, and the reasons why some cannot be trained.
 
-    grid: values of a configuration, where a list is an axis, or the path of a YAML file of them.
-      workers: programs at a time, in processes of their own if there are several. batched: runs of
-      equal shape in one program. retries: how often a run that fails is tried again. trust: execute
-      the code that the file names. listener: is told of progress.
-      executor: "ray" trains on a Ray cluster. address: of the cluster; "local" starts one. cpus,
+    grid: values of a configuration, where a list is an axis, or the path of a YAML file.
+    workers: number of parallel programs; several run in separate processes.
+    batched: most runs of equal shape in one program. retries: attempts after a failure.
+    executor: "ray" trains on a Ray cluster. address: of the cluster; "local" starts one. cpus,
       gpus: of each program there. storage: see `Resources`.
+    trust: execute the code named in the file. listener: receives progress.
 
     >>> plan = sweep({"env": "star-spread/3", "method": ["ippo-local", "ippo-dg"]}, "runs/both")
     >>> load(plan.runs[0].folder)
@@ -233,11 +230,11 @@ def sweep(
 def load(
     out: Path | str, seed: int | None = None, which: Which = "last", *, trust: bool = False
 ) -> Run:
-    """The run of a folder, with the policy of its first seed or the one named:
+    """Load a run folder, with the policy of `seed` or of the first seed:
     `dgmarl.load("runs/mine").policy.act(observation)`.
 
-    trust: execute the environment, graph source and networks that the folder names, even if they
-      were never trained or checked here."""
+    trust: execute the environment, graph source and networks named in the folder, even if they were
+      never trained or checked here."""
     folder = RunFolder(out)
     config = folder.config()
     require_trust(folder.path / "config.yaml", trust=trust, **config.names)
@@ -252,5 +249,5 @@ def evaluate(
     *,
     trust: bool = False,
 ) -> Float[np.ndarray, "S E"]:
-    """Team returns of fresh episodes for every seed of a run. trust: see `load`."""
+    """Team returns of new episodes for every seed of a run. trust: see `load`."""
     return load(out, which=which, trust=trust).evaluate(n_episodes, seed)

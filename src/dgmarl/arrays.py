@@ -1,4 +1,4 @@
-"""Arrays of NumPy, PyTorch and others in and out of the credit functions, through DLPack."""
+"""Conversion of NumPy, PyTorch and other arrays for the credit functions, through DLPack."""
 
 import sys
 from collections.abc import Callable
@@ -14,11 +14,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def takes_any_arrays(function: Function) -> Function:
-    """The function for arrays of any library that speaks DLPack. The result is an array of the
-    library of the first such argument, or of JAX if an argument is JAX's.
+    """Make a function accept arrays of any library that supports DLPack. The result is an array of
+    the library of the first such argument, or a JAX array if any argument is one.
 
-    On one device nothing is copied but what JAX cannot read in place: 64-bit numbers, broadcast
-    axes, and NumPy's arrays unless they are writable and aligned to 64 bytes. Results for NumPy are
+    On one device only arrays that JAX cannot read in place are copied: 64-bit numbers, broadcast
+    axes, and NumPy arrays that are not writable or not aligned to 64 bytes. Results for NumPy are
     read-only views."""
 
     @wraps(function)
@@ -30,7 +30,7 @@ def takes_any_arrays(function: Function) -> Function:
         result = function(*map(_to_jax, args), **options)
         if isinstance(result, Tracer):
             return result
-        # The caller may write to its arrays as soon as this returns.
+        # The caller may overwrite its arrays as soon as this returns.
         jax.block_until_ready(result)
         library = sys.modules[type(given[0]).__module__.partition(".")[0]]
         return getattr(library, "from_dlpack", jnp.asarray)(result)

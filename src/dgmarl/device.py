@@ -1,9 +1,9 @@
-"""Settings that depend on the backend: CPU or accelerator."""
+"""Settings that depend on the backend, and the division of a run among devices."""
 
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -28,35 +28,30 @@ def launch_bound() -> bool:
 
 
 def has_kernels() -> bool:
-    """Whether what is being traced runs with the GPU kernels of this library: on NVIDIA GPUs from
-    Ampere on, environments not divided among several (the compiler cannot divide a kernel)."""
+    """Whether the code being traced can use this library's GPU kernels: on NVIDIA GPUs from Ampere
+    on, with undivided environments (the compiler cannot divide a kernel)."""
     if jax.default_backend() != "gpu" or envs_divided() or compute_capability() < 8:
         return False
     try:
         from jax.experimental.pallas import triton  # noqa: F401
-    except ImportError:  # a JAX without these kernels
+    except ImportError:  # this JAX has no Triton kernels
         return False
     return True
 
 
 def in_kernel() -> bool:
-    """Whether the body of a GPU kernel is being traced: loops launch nothing there, and values
-    can neither be gathered nor indexed."""
+    """Whether the body of a GPU kernel is being traced, where loops cost no launches, and gathers
+    and indexing are not possible."""
     return _in_kernel.get()
 
 
-@contextmanager
-def inside_kernel() -> Iterator[None]:
-    """Where `in_kernel` is true."""
-    token = _in_kernel.set(True)
-    try:
-        yield
-    finally:
-        _in_kernel.reset(token)
+def inside_kernel() -> AbstractContextManager[None]:
+    """Context in which `in_kernel` is true."""
+    return _set(_in_kernel, True)
 
 
 def compute_capability() -> float:
-    """That of an NVIDIA GPU, else 0."""
+    """Compute capability of an NVIDIA GPU; 0 for other devices."""
     given = str(getattr(jax.local_devices()[0], "compute_capability", ""))
     return float(given) if given.replace(".", "").isdecimal() else 0.0
 
@@ -64,21 +59,25 @@ def compute_capability() -> float:
 def unroll(at_most: int = 5) -> int:
     """The `unroll` argument of scans over time.
 
-    On an accelerator every loop iteration costs kernel launches. A training iteration of ten seeds
-    on an H200 takes 2.2 ms with 5 and 3.1 ms with 1; compilation takes 17 s instead of 13 s. A CPU
-    gains nothing."""
+    On an accelerator every loop iteration costs kernel launches: on an H200, a training iteration
+    of ten seeds takes 2.2 ms with 5 and 3.1 ms with 1, compilation 17 s and 13 s. A CPU gains
+    nothing."""
     return at_most if launch_bound() and not _loops_kept.get() else 1
 
 
+def loops_kept(kept: bool) -> AbstractContextManager[None]:
+    """Context in which `unroll` is 1 if `kept`, for environments whose step has loops: unrolling
+    saves few of their kernel launches and nearly doubles the program to compile."""
+    return _set(_loops_kept, kept)
+
+
 @contextmanager
-def loops_kept(kept: bool) -> Iterator[None]:
-    """Where `unroll` is 1, if `kept`: for environments whose step has loops. Saved kernel launches
-    are few beside those of a step, and unrolling nearly doubles the program to compile."""
-    token = _loops_kept.set(kept)
+def _set(variable: ContextVar[bool], value: bool) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _loops_kept.reset(token)
+        variable.reset(token)
 
 
 def keep_loops_on_gpu() -> None:
@@ -96,7 +95,7 @@ def keep_loops_on_gpu() -> None:
 def use_all_cores() -> None:
     """Make every CPU core a JAX device, so that seeds are distributed over them (`devices_for`).
 
-    On two cores ten seeds of LBF train a sixth faster than with `vmap` on one device. Must be
+    On two cores, ten seeds of LBF train a sixth faster than with `vmap` on one device. Must be
     called before the first computation."""
     if getattr(jax.config, "jax_num_cpu_devices", 0) > 0 or "device_count" in os.environ.get(
         "XLA_FLAGS", ""
@@ -114,8 +113,8 @@ def count_cores() -> int:
 
 
 def shares(n_processes: int) -> list[dict[str, str]]:
-    """Environment variables that divide this machine among processes: each has its share of the
-    cores as JAX devices, and of several GPUs one, in turn."""
+    """Environment variables that divide this machine among processes: each gets its share of the
+    cores as JAX devices and, if there are several GPUs, one of them, round-robin."""
     cores = _cpu_devices(max(1, count_cores() // n_processes))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     present = [str(k) for k, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
@@ -129,15 +128,15 @@ _only_one = False
 
 
 def use_one_device() -> None:
-    """Leave all seeds on one device from now on: programs that call Python back from several CPU
-    devices can wait for each other for ever."""
+    """Use one device for all seeds from now on: Python callbacks from several CPU devices can
+    deadlock."""
     global _only_one
     _only_one = True
 
 
 def task_share(cpus: int, gpus: float) -> dict[str, str]:
-    """Environment variables for a process with so many cores and GPUs of a machine, where Ray has
-    chosen the GPUs: it hides none from a process without, and does not divide the memory of one."""
+    """Environment variables for a Ray task with this many cores and GPUs. Ray chooses the GPUs, but
+    does not hide them from a task without any, and does not divide the memory of a shared one."""
     share = _cpu_devices(cpus)
     if not gpus:
         share["JAX_PLATFORMS"] = "cpu"
@@ -162,34 +161,34 @@ def devices_for(n_seeds: int) -> int:
 
 
 Devices = int | str | None
-"""A number, `all`, or None for the default of `mesh_for`."""
+"""Number of devices, `all`, or None for the default of `mesh_for`."""
 
 
 def mesh_for(n_seeds: int, n_envs: int = 1, devices: Devices = None) -> Mesh:
-    """The devices of a run, as a mesh of seeds times environments.
+    """The devices of a run as a mesh of seeds x environments.
 
-    devices: how many, or `all`. By default as many of this process as divide the seeds; if several
-    processes train together, all of theirs."""
+    devices: number or `all`; default: as many of this process as divide the seeds, or all devices
+      of all processes if several train together."""
     n_processes = jax.process_count()
     if devices is None and n_processes == 1:
         shape = (devices_for(n_seeds), 1)
     else:
         n_devices = _count_devices("all" if devices is None else devices)
         shape = divide(n_seeds, n_envs, n_devices, n_processes)
-        _tell_of_unused(n_devices, shape)
-    of_each = shape[0] * shape[1] // n_processes
+        _warn_of_unused(n_devices, shape)
+    per_process = shape[0] * shape[1] // n_processes
     chosen = [
         device
         for process in range(n_processes)
-        for device in [each for each in jax.devices() if each.process_index == process][:of_each]
+        for device in jax.local_devices(process)[:per_process]
     ]
     return Mesh(np.array(chosen).reshape(shape), ("seeds", "envs"))
 
 
 def divide(n_seeds: int, n_envs: int, n_devices: int, n_processes: int = 1) -> tuple[int, int]:
-    """How many devices share the seeds, and how many the environments of each: as many in all as
-    divide them evenly, of every process the same number. Seeds come first, because they need not
-    talk to each other."""
+    """Numbers of devices among which seeds, and the environments of each seed, are divided: as many
+    in total as divide them evenly, the same number in every process. Seeds are divided first,
+    because they do not communicate."""
     pairs = [
         (s, e)
         for s in range(1, n_devices + 1)
@@ -210,25 +209,25 @@ def _count_devices(devices: int | str) -> int:
         return available
     if not str(devices).isdecimal() or not 1 <= int(devices) <= available:
         raise UsageError(
-            f"devices is {devices}, but must be `all` or from 1 to {available}, which JAX has here "
-            f"({jax.default_backend()}); JAX_NUM_CPU_DEVICES sets the number of a CPU."
+            f"devices is {devices}, but must be `all` or from 1 to {available}, the number of JAX "
+            f"devices here ({jax.default_backend()}); JAX_NUM_CPU_DEVICES sets that of a CPU."
         )
     return int(devices)
 
 
-def _tell_of_unused(n_devices: int, shape: tuple[int, int]) -> None:
+def _warn_of_unused(n_devices: int, shape: tuple[int, int]) -> None:
     used = shape[0] * shape[1]
     if used < n_devices:
         warnings.warn(
-            f"{used} of {n_devices} devices are used, {shape[0]} for seeds times {shape[1]} for "
-            "environments: more cannot share this run evenly.",
+            f"{used} of {n_devices} devices are used, {shape[0]} for seeds x {shape[1]} for "
+            "environments: this run cannot be divided evenly among more.",
             stacklevel=4,
         )
 
 
 def over_envs(tree: Any, axis: int = 0) -> Any:
-    """The same arrays, their axis of environments divided among the devices of the mesh that is in
-    use (`seeds.for_seeds`). What cannot be divided evenly stays whole on each of them."""
+    """Divide the environment axis of arrays among the devices of the mesh in use
+    (`seeds.for_seeds`). Arrays that cannot be divided evenly are replicated."""
     spec = PartitionSpec(*[None] * axis, "envs")
 
     def mark(leaf: Array) -> Array:
@@ -239,7 +238,7 @@ def over_envs(tree: Any, axis: int = 0) -> Any:
 
 
 def envs_divided() -> bool:
-    """Whether what is being traced runs with its environments on several devices."""
+    """Whether the code being traced has its environments divided among several devices."""
     return _mesh_in_use().shape.get("envs", 1) > 1
 
 
@@ -251,8 +250,8 @@ DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
 def require_determinism() -> None:
-    """Ask for bit-identical runs on a GPU, or refuse: the compiler reads its flag once, at JAX's
-    first computation. A CPU needs no flag."""
+    """Request bit-identical runs on a GPU; an error if it is too late, because XLA reads its flags
+    at JAX's first computation. A CPU needs no flag."""
     flags = os.environ.get("XLA_FLAGS", "")
     if DETERMINISTIC in flags:
         return

@@ -1,4 +1,4 @@
-"""Errors that are told to a person in one sentence, without a traceback."""
+"""Errors that the command line reports in one sentence, without a traceback."""
 
 import difflib
 import logging
@@ -8,22 +8,20 @@ from typing import Any
 
 
 class UsageError(ValueError):
-    """Bad input: what was given, what is allowed, what to do. The command line exits with code
-    2."""
+    """Invalid input: what was given, what is allowed, what to do. Exit code 2."""
 
 
 class RunError(RuntimeError):
-    """Something failed that no input could have avoided: a full disk, a loss that became NaN. Exit
-    code 1."""
+    """A failure that is not due to invalid input: a full disk, a NaN loss. Exit code 1."""
 
 
 class WorkerError(RuntimeError):
-    """What an environment in a worker process did wrong, as the end of `The environment ...`."""
+    """Failure of an environment in a worker process; completes `The environment ...`."""
 
 
 def raised_by_callback(error: BaseException) -> str:
-    """What Python code that JAX called back raised and where, `raised ...`, or what an environment
-    in a worker process did; empty for any other error. JAX passes the traceback on as text."""
+    """What a Python callback of JAX raised and where, `raised ...`, or the message of a
+    `WorkerError`; empty for other errors. JAX passes the traceback on as text."""
     text = str(error)
     if "callback" not in text or "Traceback" not in text:
         return ""
@@ -36,13 +34,13 @@ def raised_by_callback(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The kind of an error and what it says, for a sentence that goes on."""
+    """Type and message of an error, to be embedded in a sentence."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".: ")
 
 
 @contextmanager
 def quiet_callbacks() -> Iterator[None]:
-    """Keep JAX from logging tracebacks of what it called back: `raised_by_callback` tells them."""
+    """Keep JAX from logging tracebacks of callbacks; `raised_by_callback` reports them."""
     logger = logging.getLogger("jax._src.callback")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -59,12 +57,12 @@ def out_of_memory(error: BaseException | None) -> bool:
 
 
 def suggest(given: str, allowed: Iterable[Any]) -> str:
-    """The end of a sentence: what is allowed, and `did you mean ...?` if something is close."""
+    """End of a sentence: what is allowed, and `did you mean ...?` if a name is similar."""
     names = [str(name) for name in allowed]
     return f"allowed are {', '.join(names)}{did_you_mean(given, names)}"
 
 
 def did_you_mean(given: str, names: Iterable[str]) -> str:
-    """The very end of a sentence: the nearest name, or a full stop."""
+    """End of a sentence: the most similar name, or a full stop."""
     close = difflib.get_close_matches(given, list(names), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else "."

@@ -13,16 +13,16 @@ from typing import Any, NoReturn
 from dgmarl.errors import RunError, UsageError
 
 MOST_BYTES = 100_000_000
-"""Size of the largest file that is read at once."""
+"""Size of the largest file that is read."""
 LARGEST = 1e30
-"""Numbers of this size and more are taken for damage: their squares overflow single precision."""
+"""Numbers of this size and more count as damage: their squares overflow single precision."""
 
 DAMAGE = (
     *(OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, IndexError, RecursionError),
     *(AttributeError, OverflowError, NotImplementedError, SyntaxError, tokenize.TokenError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What NumPy may raise when it reads a damaged file."""
+"""Exceptions that NumPy may raise when it reads a damaged file."""
 
 
 def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
@@ -37,35 +37,35 @@ def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
         ) from None
     if len(content) > most:
         raise UsageError(
-            f"{path} has more than {most:,} bytes, which no file of its kind has: name another one."
+            f"{path} has more than {most:,} bytes, the limit for such files: choose another one."
         )
     return content
 
 
 def from_json(text: str | bytes) -> Any:
-    """Plain values of a strict JSON text; anything else is a ValueError."""
+    """Parse strict JSON; a ValueError for anything else."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("nested too deeply") from None
 
 
 def to_json(values: Any, indent: int | None = None) -> str:
-    """Strict JSON: NaN and infinite numbers, which JSON does not have, are a ValueError."""
+    """Strict JSON text; a ValueError for NaN and infinite numbers, which JSON does not have."""
     return json.dumps(values, indent=indent, allow_nan=False)
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def is_number(value: Any) -> bool:
-    """Whether a plain value is a number that tables and figures can use."""
+    """Whether a value is a finite number below `LARGEST`."""
     return type(value) in (int, float) and abs(value) < LARGEST
 
 
 def is_count(value: Any) -> bool:
-    """Whether a plain value is a whole number that a table of counts can hold exactly."""
+    """Whether a value is a non-negative integer that a double holds exactly."""
     return type(value) is int and 0 <= value <= 2**53
 
 
@@ -108,22 +108,22 @@ def unwritable(path: Path, error: OSError) -> UsageError | RunError:
     of_disk = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     kind = RunError if of_disk else UsageError
     return kind(
-        f"{path} cannot be written ({error.strerror}): choose another place or make room; what "
+        f"{path} cannot be written ({error.strerror}): choose another place or free space; what "
         "was there is intact."
     )
 
 
 LONGEST_NAME = 255
-"""Bytes of a file name, on all usual file systems."""
+"""Most bytes of a file name on common file systems."""
 DEEPEST = 200
-"""Folders of a path; Python makes missing ones recursively."""
+"""Most folders in a path; Python creates missing ones recursively."""
 
 
 def refuse_unwritable(name: Path | str, *, folder: bool = False) -> None:
-    """Raise a UsageError before long work if the file `name`, or files in the folder of that name,
-    could not be written afterwards.
+    """Raise a UsageError, before long work, if the file `name`, or a file in the folder `name`,
+    cannot be written.
 
-    Tried with a nameless file in the nearest folder that exists; nothing is left behind."""
+    Creates an unnamed temporary file in the nearest existing folder; leaves nothing behind."""
     path = Path(name, "file") if folder else Path(name)
     try:
         if path.is_dir():

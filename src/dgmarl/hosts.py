@@ -1,7 +1,7 @@
 """Several processes, usually on several hosts, that train one run together (`jax.distributed`).
 
-Each of them makes the same calls in the same order. Process 0 writes the run folder; the others
-only compute. In a single process everything here changes nothing.
+All of them make the same calls in the same order. Process 0 writes the run folder; the others
+only compute. With a single process these functions have no effect.
 """
 
 import re
@@ -21,11 +21,11 @@ PLACE = re.compile(r"(\d+)/(\d+)@(.+:\d+)")
 
 
 def join(place: str) -> None:
-    """Become one of the processes of a run; before the first computation. From Python,
+    """Join the processes of a run, before the first computation. In Python,
     `jax.distributed.initialize` does the same.
 
-    place: `I/N@HOST:PORT`, the I-th of N processes, of which the first, number 0, is reached at
-    HOST:PORT; or `auto` under Slurm, Open MPI or Kubernetes."""
+    place: `I/N@HOST:PORT`, process I of N, where process 0 listens at HOST:PORT; or `auto` under
+      Slurm, Open MPI or Kubernetes."""
     if place == "auto":
         given = {}
     elif (found := PLACE.fullmatch(place)) and int(found[1]) < int(found[2]):
@@ -34,7 +34,7 @@ def join(place: str) -> None:
     else:
         raise UsageError(
             f"process is {place!r}, but must be I/N@HOST:PORT, for example 0/2@node1:1234 for the "
-            "first of two processes, with HOST:PORT that of the first for all, or auto."
+            "first of two processes, where HOST:PORT is the address of the first, or auto."
         )
     try:
         jax.distributed.initialize(**given)
@@ -49,7 +49,7 @@ def leads() -> bool:
 
 
 def any_process(flag: bool) -> bool:
-    """Whether the flag is set in any of the processes."""
+    """Whether the flag is set in any process."""
     from jax.experimental.multihost_utils import process_allgather
 
     return bool(process_allgather(np.array(flag)).any()) if jax.process_count() > 1 else flag
@@ -57,35 +57,35 @@ def any_process(flag: bool) -> bool:
 
 @contextmanager
 def all_together() -> Iterator[None]:
-    """What fails in one process, such as writing to a full disk, ends all of them."""
+    """Context whose failure in one process, for example a full disk, ends all of them."""
     try:
         yield
     except BaseException:
         any_process(True)
         raise
     if any_process(False):
-        raise RunError("Another process of this run has failed: its own message says why.")
+        raise RunError("Another process of this run has failed: see its error message.")
 
 
 def lost_process(error: Exception) -> RunError | None:
-    """What to say where the devices of several processes failed to work together."""
+    """The error for a lost connection between processes; None if `error` is something else."""
     if jax.process_count() == 1 or not re.search("gloo|nccl", str(error), re.IGNORECASE):
         return None
     return RunError(
-        "The connection to another process of this run is lost: when that one can run again, start "
-        "all of them with --resume."
+        "The connection to another process of this run is lost: once that process can run again, "
+        "start all of them with --resume."
     )
 
 
 def from_first(tree: Any) -> Any:
-    """The arrays of process 0, in every process."""
+    """Broadcast the arrays of process 0 to every process."""
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
     return tree if jax.process_count() == 1 else _with_plain_keys(broadcast_one_to_all, tree)
 
 
 def place(tree: Any, sharding: NamedSharding) -> Any:
-    """Arrays that every process has, on the devices of all of them."""
+    """Distribute arrays that every process has over the devices of all processes."""
 
     def put(leaf: Any) -> jax.Array:
         array = np.asarray(leaf)
@@ -97,7 +97,7 @@ def place(tree: Any, sharding: NamedSharding) -> Any:
 
 
 def _with_plain_keys(function: Callable[[Any], Any], tree: Any) -> Any:
-    """`function` of a tree in which random keys are integers, as which they travel."""
+    """Apply `function` to the tree with random keys as integers, the form that can be sent."""
     keys = jax.tree.map(lambda leaf: jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key), tree)
     plain = jax.tree.map(lambda key, x: jax.random.key_data(x) if key else x, keys, tree)
     found = function(plain)
@@ -105,7 +105,7 @@ def _with_plain_keys(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def whole(tree: Any) -> Any:
-    """Arrays that are spread over several processes, whole on a device of this one."""
+    """Gather arrays that are distributed over several processes on a device of this one."""
     if jax.process_count() == 1:
         return tree
     copied = _copy_to_all(jax.tree.leaves(tree)[0].sharding.mesh)(tree)

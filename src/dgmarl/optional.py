@@ -1,4 +1,4 @@
-"""Packages that only some features need."""
+"""Optional dependencies."""
 
 import importlib
 from importlib.util import find_spec
@@ -8,13 +8,13 @@ from dgmarl.errors import UsageError
 
 
 def optional(module: str, extra: str) -> ModuleType:
-    """Import a module that needs an optional package, or say which extra of dgmarl installs it."""
+    """Import a module that needs an optional package; the error names the extra of dgmarl."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or module).partition(".")[0]
         raise UsageError(
-            f"{missing} is not installed: `pip install 'dgmarl[{extra}]'` brings it."
+            f"{missing} is not installed: run `pip install 'dgmarl[{extra}]'`."
         ) from error
 
 

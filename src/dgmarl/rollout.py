@@ -1,6 +1,6 @@
 """Rollouts: batches for learning, evaluation, recorded episodes, automatic resets.
 
-An environment never resets itself. Rollouts reset finished ones and keep both the true successor,
+`env.step` never resets. Rollouts reset finished environments and keep both the true successor,
 which bootstrapping and graph inference need, and the observation after the reset."""
 
 from collections.abc import Callable
@@ -18,19 +18,18 @@ Act = Callable[
     [PRNGKeyArray, Observation, HiddenState, Bool[Array, "B"]],
     tuple[Int[Array, "B N"], Float[Array, "B N"], HiddenState],
 ]
-"""From a key, the observations of B environments, the policy's hidden state and whether an episode
-starts: actions, their log probabilities and the next hidden state."""
-
+"""Policy of B environments: from a key, the observations, the hidden state and `is_first` to
+actions, their log probabilities and the next hidden state."""
 
 RECORDABLE = ("keys", "local", "oracle", "states")
-"""What graph source, credit rule and learner may need beyond the ordinary batch: step keys, local
-states before and after each step, oracle graphs, environment states."""
+"""Extras that a graph source, credit rule or learner may need: step keys, local states before and
+after each step, oracle graphs, environment states."""
 LARGEST_INPUT = 1e18
-"""Rewards and observations beyond it cannot be learned from: squares overflow single precision."""
+"""Largest usable reward or observation; sums of larger squares can overflow single precision."""
 UNUSABLE = ("unusable reward", "unusable agents_view", "unusable global_state")
-"""What `count_unusable` counts."""
+"""Names of the metrics of `count_unusable`."""
 STEPS_AT_ONCE = 25
-"""Steps per chunk of long episodes, which are played until all have ended."""
+"""Most steps per chunk of long episodes, which are played until all have ended."""
 
 
 class RolloutState(NamedTuple):
@@ -40,7 +39,7 @@ class RolloutState(NamedTuple):
     observation: Observation
     hidden_state: HiddenState
     is_first: Bool[Array, "B"]
-    """The next step is the first of an episode: recurrent state is cleared there."""
+    """Whether the next step is the first of an episode, which clears the recurrent state."""
 
 
 class Batch(NamedTuple):
@@ -55,51 +54,48 @@ class Batch(NamedTuple):
     terminated: Bool[Array, "T B"]
     truncated: Bool[Array, "T B"]
     valid: Bool[Array, "T B"]
-    """The step really happened; False after the end of an episode that is not followed by
-    another."""
+    """Whether the step happened; False after the end of an episode in rollouts without resets."""
     is_first: Bool[Array, "T B"]
     hidden_state: HiddenState
     """The policy's hidden state before the first step, [B, ...]."""
     extras: dict[str, Any]
-    """What was needed: `oracle` graphs, environment `states`, step `keys`, `local`
-    states before and after."""
+    """The needed ones of `RECORDABLE`; `local` is a pair, before and after each step."""
     last_observation: Observation | None = None
-    """The observation after the last step of rollouts without resets, in which `next_observation`
-    is `observation` one step later."""
+    """The observation after the last step, in rollouts without resets. There `next_observation` is
+    `observation` one step later."""
 
     def all_observations(self) -> Observation:
-        """The T + 1 observations of whole episodes, the last one included."""
+        """The T + 1 observations of a rollout without resets."""
         assert self.last_observation is not None
         both = (self.observation, self.last_observation)
         return jax.tree.map(lambda steps, last: jnp.concatenate([steps, last[None]]), *both)
 
     @property
     def bootstrap(self) -> Bool[Array, "T B"]:
-        """A value follows this step."""
+        """Whether the successor's value is bootstrapped: not terminated."""
         return ~self.terminated
 
     @property
     def continues(self) -> Bool[Array, "T B"]:
-        """The next step belongs to the same episode; advantages and paths are cut where it does
-        not."""
+        """Whether the next step belongs to the same episode; else advantages and paths are cut."""
         return ~(self.terminated | self.truncated)
 
 
 def reset_envs(
     env: Environment, key: PRNGKeyArray, hidden_state: HiddenState, n_envs: int
 ) -> RolloutState:
-    """B fresh episodes."""
+    """Start B new episodes."""
     state, observation = jax.vmap(env.reset)(jax.random.split(key, n_envs))
     return RolloutState(state, observation, hidden_state, jnp.ones(n_envs, bool))
 
 
 class _Step(NamedTuple):
-    """What `collect` keeps of one step."""
+    """What `collect` records of one step."""
 
     before: RolloutState
-    """Before the step; environment states only where they are needed."""
+    """Before the step; with environment states only if they are needed."""
     next_observation: Observation | None
-    """None without resets: it is the observation of the next step."""
+    """None without resets, where it is the observation of the next step."""
     action: Int[Array, "B N"]
     log_prob: Float[Array, "B N"]
     reward: Float[Array, "B N"]
@@ -110,7 +106,7 @@ class _Step(NamedTuple):
 
 
 class _Collector(NamedTuple):
-    """The step function of `collect`, with what is fixed during a rollout."""
+    """The step function of `collect`, with the arguments that are fixed during a rollout."""
 
     env: Environment
     act: Act
@@ -118,22 +114,22 @@ class _Collector(NamedTuple):
     reset: bool
 
     def recorded(self, rollout_state: RolloutState) -> RolloutState:
-        """The part of a rollout state that a batch keeps."""
+        """The part of a rollout state that is recorded."""
         state = rollout_state.state if self.needs & {"oracle", "states"} else None
         return rollout_state._replace(state=state, hidden_state=None)
 
     def step(
         self, carry: tuple[RolloutState, Bool[Array, "B"]], keys_of_step: PRNGKeyArray
     ) -> tuple[tuple[RolloutState, Bool[Array, "B"]], _Step]:
-        """One step of all environments; those that have ended are reset or frozen."""
+        """One step of all environments; finished ones are reset or frozen."""
         before, running = carry
         act_key, step_key, reset_key = keys_of_step
         action, log_prob, hidden_state = self.act(
             act_key, before.observation, before.hidden_state, before.is_first
         )
         keys = jax.random.split(step_key, running.shape[0])
-        asked_again = self.needs >= {"states", "keys"}
-        step = self.env.step_kept if asked_again else self.env.step
+        stepped_again = self.needs >= {"states", "keys"}  # by interventions
+        step = self.env.step_kept if stepped_again else self.env.step
         state, next_observation, outcome = jax.vmap(step)(keys, before.state, action)
         local = None
         if "local" in self.needs:
@@ -161,7 +157,7 @@ class _Collector(NamedTuple):
         return (RolloutState(state, observation, hidden_state, done), running), record
 
     def extras(self, steps: _Step) -> dict[str, Any]:
-        """What graph source, credit rule and learner asked for."""
+        """The extras that graph source, credit rule and learner need."""
         states = steps.before.state
         offered = {
             "oracle": lambda: jax.vmap(jax.vmap(self.env.oracle_graph))(states),
@@ -181,15 +177,15 @@ def collect(
     needs: frozenset[str],
     reset: bool,
 ) -> tuple[RolloutState, Batch]:
-    """Play for `length` steps. With `reset`, a new episode follows one that has ended; without, it
-    is frozen and its steps are not valid."""
+    """Play `length` steps. Environments whose episode has ended start a new one if `reset`;
+    otherwise they are frozen and their further steps are not valid."""
     collector, rollout_state = _Collector(env, act, needs, reset), over_envs(rollout_state)
     last, steps = _play_steps(collector, rollout_state, jax.random.split(key, (length, 3)))
     reward, valid = steps.reward, jnp.ones_like(steps.terminated)
     next_observation = steps.next_observation
     if not reset:
         done = steps.terminated | steps.truncated
-        valid = jnp.cumsum(done, axis=0) == done  # nothing had ended before
+        valid = jnp.cumsum(done, axis=0) == done  # no earlier step has ended the episode
         reward = jnp.where(valid[..., None], reward, 0)
         # Without resets the observation of the next step is the successor.
         next_observation = jax.tree.map(
@@ -215,7 +211,7 @@ def collect(
 
 
 def count_unusable(batch: Batch) -> dict[str, Float[Array, ""]]:
-    """How many rewards, observations and states of a batch are NaN, infinite or too large."""
+    """Number of rewards, observations and states that are NaN or beyond `LARGEST_INPUT`."""
 
     def count(*arrays: Array) -> Float[Array, ""]:
         return sum(
@@ -235,7 +231,7 @@ def count_unusable(batch: Batch) -> dict[str, Float[Array, ""]]:
 def _play_steps(
     collector: _Collector, start: RolloutState, keys: PRNGKeyArray
 ) -> tuple[RolloutState, _Step]:
-    """All steps; long episodes in chunks, until all have ended."""
+    """Play all steps; long episodes in chunks, until all have ended."""
     length, carry = keys.shape[0], (start, jnp.ones(start.is_first.shape, bool))
     chunk = next(n for n in range(STEPS_AT_ONCE, 0, -1) if length % n == 0)
     in_chunks = not collector.reset and length > 2 * STEPS_AT_ONCE and chunk >= 10
@@ -246,8 +242,9 @@ def _play_steps(
     (last, _), steps, played = _scan_while(
         lambda carry: carry[1], collector.step, carry, keys, chunk, unrolled
     )
-    frozen = _where(jnp.arange(length) >= played, collector.recorded(last), steps.before)
-    return last, steps._replace(before=frozen)
+    # Steps after the last chunk played have the final state.
+    before = _where(jnp.arange(length) >= played, collector.recorded(last), steps.before)
+    return last, steps._replace(before=before)
 
 
 def _scan_while(
@@ -256,16 +253,16 @@ def _scan_while(
     carry: Any,
     inputs: Array,
     chunk: int,
-    at_once: int,
+    unrolled: int,
 ) -> tuple[Any, Any, Int[Array, ""]]:
-    """`lax.scan` in chunks of `chunk` steps, while any environment runs; also the number of steps.
-    Outputs of steps that were left out are 0."""
+    """`lax.scan` in chunks of `chunk` steps while any environment runs; also returns the number of
+    steps. Outputs of later steps are 0."""
     n_chunks = inputs.shape[0] // chunk
     chunks = inputs.reshape(n_chunks, chunk, *inputs.shape[1:])
 
     def next_chunk(state: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
         number, carry, outputs = state
-        carry, new = jax.lax.scan(one_step, carry, chunks[number], unroll=at_once)
+        carry, new = jax.lax.scan(one_step, carry, chunks[number], unroll=unrolled)
         outputs = jax.tree.map(lambda all_, part: all_.at[number].set(part), outputs, new)
         return number + 1, carry, outputs
 
@@ -273,20 +270,18 @@ def _scan_while(
         return (state[0] < n_chunks) & anywhere(running(state[1]))
 
     shapes = jax.eval_shape(lambda carry: jax.lax.scan(one_step, carry, chunks[0])[1], carry)
-    nothing = jax.tree.map(lambda shape: jnp.zeros((n_chunks, *shape.shape), shape.dtype), shapes)
-    number, carry, outputs = jax.lax.while_loop(
-        unfinished, next_chunk, (jnp.int32(0), carry, nothing)
-    )
+    zeros = jax.tree.map(lambda shape: jnp.zeros((n_chunks, *shape.shape), shape.dtype), shapes)
+    start = (jnp.int32(0), carry, zeros)
+    number, carry, outputs = jax.lax.while_loop(unfinished, next_chunk, start)
     outputs = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs)
     return carry, outputs, number * chunk
 
 
 @jax.custom_batching.custom_vmap
 def anywhere(flags: Bool[Array, "..."]) -> Bool[Array, ""]:
-    """Whether a flag is set in any batched element, across all enclosing `vmap`s.
+    """Whether any flag is set, across all enclosing `vmap`s.
 
-    A loop with a batched condition would copy, in each iteration, all that finished elements
-    carry."""
+    With a batched condition, a loop would copy the carry of finished elements in each iteration."""
     return flags.any()
 
 
@@ -298,20 +293,20 @@ def _(
 
 
 class Evaluation(NamedTuple):
-    """Whole episodes, played once each."""
+    """Results of whole episodes."""
 
     returns: Float[Array, "E"]
-    """Summed over agents and steps, raw rewards: the same measure however a policy was trained."""
+    """Raw rewards, summed over agents and steps; comparable between all methods."""
     lengths: Int[Array, "E"]
     endings: dict[str, Array]
-    """The numbers that the environment's `info` had after the last step, [E] each: a battle won,
-    say, or food left."""
+    """Numbers in the environment's `info` after the last step, [E] each, for example whether a
+    battle was won."""
 
 
 def evaluate(
     env: Environment, act: Act, key: PRNGKeyArray, hidden_state: HiddenState, n_episodes: int
 ) -> Evaluation:
-    """Play `n_episodes` side by side until the last has ended."""
+    """Play `n_episodes` in parallel until the last has ended."""
     reset_key, play_key = jax.random.split(key)
     rollout_state = over_envs(reset_envs(env, reset_key, hidden_state, n_episodes))
 
@@ -338,13 +333,13 @@ def evaluate(
         rollout_state.state,
     )
     endings = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), info)
-    nothing = Evaluation(jnp.zeros(n_episodes), jnp.zeros(n_episodes, jnp.int32), endings)
-    carry = (rollout_state, play_key, jnp.ones(n_episodes, bool), nothing)
+    start = Evaluation(jnp.zeros(n_episodes), jnp.zeros(n_episodes, jnp.int32), endings)
+    carry = (rollout_state, play_key, jnp.ones(n_episodes, bool), start)
     return jax.lax.while_loop(lambda carry: carry[2].any(), one_step, carry)[-1]
 
 
 def _numbers(info: dict[str, Any]) -> dict[str, Array]:
-    """Those parts of a batch of `info` that are one number per environment."""
+    """The entries of a batched `info` that are one number per environment."""
     return {name: value for name, value in info.items() if getattr(value, "ndim", 0) == 1}
 
 
@@ -367,48 +362,43 @@ def reset_where(
     observation: Observation,
     chunk: int | None = None,
 ) -> tuple[Any, Observation]:
-    """Replace the finished environments by fresh ones, `chunk` at a time until none is left.
+    """Reset the environments that are `done`.
 
-    A first state can cost many times a step (placing food, say), and only about one in an episode's
-    length ends at a time. So fresh states are drawn `chunk` at a time, only while some environment
-    waits for one: the law is that of `env.reset` with an independent key for each, the cost is that
-    of the resets that happen. By default a chunk covers the steady state, in which B / horizon
-    environments end per step, twice over."""
+    A reset can cost many times a step (placing food, for example), and few environments end at the
+    same step. So initial states are drawn `chunk` at a time, while some environment waits for one:
+    the distribution is that of `env.reset` with independent keys, the cost that of the resets that
+    happen. The default chunk is twice the mean number of episodes that end per step, B / horizon,
+    but at least 8."""
     n_envs = done.shape[0]
     if env.on_host:
         keys = jax.random.split(key, n_envs)
         return jax.vmap(env.begin_where)(keys, done, state, observation)
     chunk = min(n_envs, chunk or max(8, 2 * n_envs // env.spec.horizon))
 
-    def some_wait(carry: tuple[Array, Bool[Array, "B"], Any]) -> Bool[Array, ""]:
-        return carry[1].any()
-
-    def serve(carry: tuple[Array, Bool[Array, "B"], Any]) -> tuple[Array, Bool[Array, "B"], Any]:
-        round_, waiting, current = carry
-        fresh = jax.vmap(env.reset)(jax.random.split(jax.random.fold_in(key, round_), chunk))
-        place = jnp.cumsum(waiting) - 1
-        served = waiting & (place < chunk)
+    def reset_chunk(carry: tuple[Array, Bool[Array, "B"], Any]) -> tuple[Array, Array, Any]:
+        number, waiting, current = carry
+        fresh = jax.vmap(env.reset)(jax.random.split(jax.random.fold_in(key, number), chunk))
         # The k-th waiting environment takes the k-th fresh state.
-        source = jnp.where(served, place, 0)
-        current = _where(served, jax.tree.map(lambda leaf: leaf[source], fresh), current)
-        return round_ + 1, waiting & ~served, current
+        rank = jnp.cumsum(waiting) - 1
+        takes = waiting & (rank < chunk)
+        source = jnp.where(takes, rank, 0)
+        current = _where(takes, jax.tree.map(lambda leaf: leaf[source], fresh), current)
+        return number + 1, waiting & ~takes, current
 
-    _, _, (state, observation) = jax.lax.while_loop(
-        some_wait, serve, (jnp.int32(0), done, (state, observation))
-    )
-    return state, observation
+    carry = (jnp.int32(0), done, (state, observation))
+    return jax.lax.while_loop(lambda carry: carry[1].any(), reset_chunk, carry)[-1]
 
 
 class Recording(NamedTuple):
-    """Whole episodes, for replays: `[E, T, ...]` with the state before each step, and the state
-    after the last one apart."""
+    """Whole episodes, for replays: `[E, T, ...]`, states before each step."""
 
     state: Any
     last_state: Any
+    """After the last step, [E, ...]."""
     action: Int[Array, "E T N"]
     reward: Float[Array, "E T N"]
     graph: Any
-    """Bool[E, T, N, N], or whatever else was inferred of every step; None if nothing was."""
+    """Bool[E, T, N, N], or whatever `infer` returned for every step; None without it."""
     length: Int[Array, "E"]
     terminated: Bool[Array, "E"]
 
@@ -422,16 +412,13 @@ def record_episodes(
     needs: frozenset[str] = frozenset(),
     infer: Callable[[Batch], Any] | None = None,
 ) -> Recording:
-    """Play `n_episodes` to their end. `infer` gives the graphs, from a batch with what it `needs`;
-    by default the oracle.
-
-    Several graphs [T, E, N, N] may come in a dictionary.
-    """
+    """Play `n_episodes` to their end. infer: returns the graphs [T, E, N, N] of a batch with the
+    extras `needs`, or a dictionary of several; by default the oracle's."""
     if infer is None and env.offers("oracle_graph"):
         needs, infer = needs | {"oracle"}, lambda batch: batch.extras["oracle"]
 
     @jax.jit
-    def rollout_state(key: PRNGKeyArray) -> Recording:
+    def play(key: PRNGKeyArray) -> Recording:
         reset_key, play_key = jax.random.split(key)
         start = reset_envs(env, reset_key, hidden_state, n_episodes)
         last, batch = collect(
@@ -443,11 +430,11 @@ def record_episodes(
         ended = batch.terminated.any(axis=0)
         return Recording(state, last.state, action, reward, graph, batch.valid.sum(axis=0), ended)
 
-    return rollout_state(key)
+    return play(key)
 
 
 def _where(mask: Bool[Array, "B"], new: Any, old: Any) -> Any:
-    """`new` where the mask holds, leaf by leaf."""
+    """`new` where the mask is set, else `old`, leaf by leaf."""
     return jax.tree.map(lambda new, old: jnp.where(_expand(mask, old), new, old), new, old)
 
 

@@ -1,4 +1,4 @@
-"""A function of one seed for all seeds of a run, on the devices of a mesh."""
+"""Run functions of one seed for all seeds of a run, on the devices of a mesh."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -6,7 +6,7 @@ from functools import partial, reduce
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.stages import Compiled, Lowered
 from jaxtyping import Array
 
@@ -17,13 +17,12 @@ from dgmarl.hosts import place
 def for_seeds(
     function: Callable[..., Any], n_seeds: int, mesh: Mesh | None = None
 ) -> Callable[..., Any]:
-    """`function` of one seed's state (and of what is common to all) for all seeds, spread over the
-    devices of a mesh, by default that of `mesh_for`.
+    """Apply `function(state, *common)` to the states of all seeds, on the devices of a mesh, by
+    default that of `mesh_for`.
 
-    Seeds of one device are vmapped. A single one goes without the axis of seeds: matrix products
-    with a batch axis of 1 cost a CPU 12 % of its speed. Within a seed the compiler divides the
-    environments, from the marks of `over_envs`.
-    """
+    Seeds on one device are vmapped. A single one is computed without the axis of seeds: a batch
+    axis of 1 in matrix products costs 12 % of the speed on a CPU. Within a seed the compiler
+    divides the environments as marked by `over_envs`."""
     devices = mesh or mesh_for(n_seeds)
 
     def of_device(state: Any, *common: Any) -> Any:
@@ -33,45 +32,48 @@ def for_seeds(
         return jax.tree.map(lambda leaf: leaf[None], result)
 
     def of_all(state: Any, *common: Any) -> Any:
-        seeds, same = PartitionSpec("seeds"), [PartitionSpec() for _ in common]
-        specs = {"in_specs": (seeds, *same), "out_specs": seeds}
-        by_hand = {"seeds"} if devices.shape["envs"] > 1 else set(devices.axis_names)
-        how = {"mesh": devices, "axis_names": by_hand, "check_vma": False}
-        return jax.shard_map(of_device, **how, **specs)(state, *common)
+        seeds, replicated = PartitionSpec("seeds"), PartitionSpec()
+        return jax.shard_map(
+            of_device,
+            mesh=devices,
+            in_specs=(seeds, *(replicated for _ in common)),
+            out_specs=seeds,
+            axis_names={"seeds"} if devices.shape["envs"] > 1 else set(devices.axis_names),
+            check_vma=False,
+        )(state, *common)
 
     return of_all if devices.size > 1 else of_device
 
 
 @partial(jax.jit, static_argnums=1)
 def of_seed(tree: Any, index: int) -> Any:
-    """What belongs to one seed, of arrays with a leading axis of seeds: one program, where indexing
-    would compile one for each leaf."""
+    """One seed of arrays with a leading axis of seeds; one program instead of one per leaf."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
 def spread(tree: Any, n_seeds: int, mesh: Mesh | None = None) -> Any:
-    """Arrays with a leading axis of seeds, on the devices where `for_seeds` wants them."""
+    """Put arrays with a leading axis of seeds on the devices, as `for_seeds` expects them."""
     return place(tree, NamedSharding(mesh or mesh_for(n_seeds), PartitionSpec("seeds")))
 
 
 def compile_together(
     stages: Sequence[Callable[..., Any]], carried: Any
 ) -> Callable[[Any, int], Any]:
-    """Functions of all seeds, each of what the one before returns, the first also of a number of
-    iterations: a program each, for all devices. They overwrite what they are given."""
-    sharding = jax.tree.leaves(carried)[0].sharding  # what comes out goes in again
+    """Compile functions of all seeds, for all devices, and chain them: each takes what the previous
+    one returns, the first also a number of iterations. Arguments are donated."""
+    sharding = jax.tree.leaves(carried)[0].sharding  # outputs are the next call's inputs
     programs = [jax.jit(stage, donate_argnums=0, out_shardings=sharding) for stage in stages]
-    return _chain(_compile(_lower(programs, carried, sharding)))
+    return _chain(_compile(_lower(programs, carried)))
 
 
 def compile_separately(
     stages: Sequence[Callable[..., Any]], carried: Any
 ) -> Callable[[Any, int], Any]:
-    """The same for functions of one seed, with programs for each device, which compute its seeds
-    one after the other.
+    """`compile_together` for functions of one seed, with programs for each device, which compute
+    its seeds one after the other.
 
-    Rounding depends on which operations the compiler fuses, and that on how many seeds are vmapped
-    and on whether the program is for several devices. Here it sees one seed and one device."""
+    Rounding depends on which operations the compiler fuses, hence on the number of vmapped seeds
+    and of devices of a program. Here the compiler sees one seed and one device."""
     first = jax.tree.leaves(carried)[0]
     n_seeds, sharding = len(first), first.sharding
 
@@ -90,37 +92,35 @@ def compile_separately(
         return jax.tree.map(join, *[of_device(part, n_iterations) for of_device, part in pairs])
 
     programs = [one_by_one(stage) for stage in stages]
-    lowered = [
-        _lower(programs, part, jax.tree.leaves(part)[0].sharding) for part in _of_devices(carried)
-    ]
+    lowered = [_lower(programs, part) for part in _of_devices(carried)]
     compiled = iter(_compile([program for of_device in lowered for program in of_device]))
     advance = [_chain([next(compiled) for _ in stages]) for _ in lowered]
     return advance_all
 
 
-def _lower(programs: Sequence[Any], carried: Any, sharding: Sharding) -> list[Lowered]:
-    """Each program for what the one before returns."""
+def _lower(programs: Sequence[Any], carried: Any) -> list[Lowered]:
+    """Lower each program for what the previous one returns."""
+    sharding = jax.tree.leaves(carried)[0].sharding
+
+    def output(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
     lowered, given = [], (carried, 1)
     for program in programs:
         lowered.append(program.lower(*given))
-        given = (
-            jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-                lowered[-1].out_info,
-            ),
-        )
+        given = (jax.tree.map(output, lowered[-1].out_info),)
     return lowered
 
 
 def _compile(lowered: Sequence[Lowered]) -> list[Compiled]:
-    """Compile at the same time. Several processes compile in one order, which they may rely on."""
+    """Compile in parallel; in a fixed order if there are several processes."""
     n_threads = count_cores() if jax.process_count() == 1 else 1
     with ThreadPoolExecutor(n_threads) as threads:
         return list(threads.map(lambda program: program.compile(), lowered))
 
 
 def _chain(programs: Sequence[Compiled]) -> Callable[[Any, int], Any]:
-    """One after the other."""
+    """Call the programs one after the other."""
 
     def run(carried: Any, n_iterations: int) -> Any:
         return reduce(
@@ -131,7 +131,7 @@ def _chain(programs: Sequence[Compiled]) -> Callable[[Any, int], Any]:
 
 
 def _of_devices(tree: Any) -> list[Any]:
-    """What each device of this process has of arrays that are spread over seeds."""
-    leaves, form = jax.tree.flatten(tree)
+    """The part on each device of this process, of arrays that are distributed by seeds."""
+    leaves, treedef = jax.tree.flatten(tree)
     shards = [[shard.data for shard in leaf.addressable_shards] for leaf in leaves]
-    return [form.unflatten(part) for part in zip(*shards, strict=True)]
+    return [treedef.unflatten(part) for part in zip(*shards, strict=True)]

@@ -1,10 +1,10 @@
 """The training loop: collect -> graph -> credit -> update; evaluate, log, checkpoint.
 
-`Trainer.iterate` is one iteration of one seed, `Trainer.advance` all iterations up to the next
-evaluation: a compiled program for all seeds that never leaves the device. `train` calls it and the
-evaluations (`Trainer.stages`) until the slowest seed has had its steps, and hands what comes back
-to recorders (the run folder, the display). All that training changes is one pytree, the
-`TrainState`: a checkpoint is that pytree, so a resumed run continues exactly.
+`Trainer.iterate` is one iteration of one seed. `Trainer.advance` loops over the iterations up to
+the next evaluation; it is compiled for all seeds and runs entirely on the device. `train` calls it
+and the evaluations (`Trainer.stages`) until every seed has reached `config.steps`, and passes the
+results to recorders (run folder, display). Everything that changes during training is one pytree,
+`TrainState`; a checkpoint is that pytree, so a resumed run continues exactly.
 """
 
 import time
@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
-from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -28,7 +27,7 @@ from dgmarl.credit.base import CreditRule
 from dgmarl.device import Devices, loops_kept, mesh_for
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
-from dgmarl.errors import RunError, UsageError, quiet_callbacks, raised_by_callback
+from dgmarl.errors import RunError, UsageError, one_line, quiet_callbacks, raised_by_callback
 from dgmarl.graphs.comparison import compare, references
 from dgmarl.graphs.metrics import density
 from dgmarl.graphs.reach import check_graph
@@ -50,27 +49,27 @@ from dgmarl.seeds import compile_separately, compile_together, for_seeds, of_see
 NOT_RECORDED = frozenset({"graph", "probs"})
 """Needs of credit rules that are computed from the batch instead of recorded in the rollout."""
 GRAPH_EPISODES = 10
-"""Interventional ground truth costs N x A environment steps per state, so only this many episodes
-are scored."""
+"""Most episodes on which a learned graph is evaluated: interventional ground truth costs N x A
+environment steps per state."""
 
 
 class Best(NamedTuple):
-    """The policy with the highest evaluation so far. Its evaluation is biased upwards by the
-    choice: report the last policy, use this one."""
+    """The policy with the highest mean evaluation return so far. The selection biases this return
+    upwards: use this policy, but report the last one."""
 
     mean_return: Float[Array, ""]
     params: Any
 
 
 class TrainState(NamedTuple):
-    """Everything about one seed."""
+    """Everything that changes during the training of one seed."""
 
     key: PRNGKeyArray
     iteration: Int[Array, ""]
     step: Int[Array, ""]
-    """Environment steps that really happened."""
+    """Environment steps taken; padding after the end of an episode does not count."""
     rollout_state: RolloutState | None
-    """The environments between two rollouts; None if every iteration starts with fresh episodes."""
+    """The environments between two rollouts; None if every iteration starts new episodes."""
     learner: Any
     graph_state: Any
     credit_state: Any
@@ -78,17 +77,17 @@ class TrainState(NamedTuple):
 
 
 class Iterated(NamedTuple):
-    """After the iterations between two evaluations."""
+    """Result of the iterations between two evaluations."""
 
     state: TrainState
     metrics: dict[str, Array]
     """Averaged over the iterations."""
     active: Bool[Array, ""]
-    """Whether the seed still had steps to go before them."""
+    """Whether the seed was below `config.steps` before the first of them."""
 
 
 class Advanced(NamedTuple):
-    """What comes back from the device at an evaluation."""
+    """Result of all stages: the iterations and the evaluation after them."""
 
     state: TrainState
     metrics: dict[str, Array]
@@ -97,7 +96,7 @@ class Advanced(NamedTuple):
 
 
 class Trainer:
-    """The pure functions of one run."""
+    """Environment, learner, credit rule and graph source of a run, and its pure functions."""
 
     def __init__(
         self,
@@ -107,8 +106,8 @@ class Trainer:
         rule: CreditRule | None = None,
         source: GraphSource | None = None,
     ):
-        """env, rule, source: instead of those that the configuration names. varying: instead of the
-        configuration's numbers, for runs that are batched into one program."""
+        """env, rule, source: replace those named in the configuration. varying: replaces the
+        configuration's numbers where several runs are batched into one program."""
         self.env = env or make_env(config.env, **config.env_options)
         self.config = config = with_n_envs(config, self.env.spec.horizon)
         varying = varying or Varying.of(config)
@@ -118,7 +117,7 @@ class Trainer:
         self.uses_graph = "graph" in self.rule.needs
         graph = config.graph if self.uses_graph else "self"
         self.source = source or make_source(graph, config, self.env, varying)
-        self.resets = config.rollout_length > 0
+        self.resets = config.rollout_length > 0  # else each iteration plays whole episodes
         self.length = config.rollout_length or self.env.spec.horizon
         self.needs = self.source.needs | self.learner.needs | (self.rule.needs - NOT_RECORDED)
         self.probs = getattr(self.learner, "probs", None) if "probs" in self.rule.needs else None
@@ -131,13 +130,13 @@ class Trainer:
         per_iteration = self.length * config.n_envs
         if config.steps < per_iteration:
             raise UsageError(
-                f"steps is {config.steps:,}, but one iteration alone can take {per_iteration:,}: "
-                "train for at least that long."
+                f"steps is {config.steps:,}, but one iteration can take {per_iteration:,} steps: "
+                "set steps to at least that number."
             )
         self.iterations_per_evaluation = -(-config.evaluation.interval // per_iteration)
 
     def init(self, key: PRNGKeyArray) -> TrainState:
-        """One seed before its first step."""
+        """The initial state of one seed."""
         key, learner_key, graph_key, rollout_key = jax.random.split(key, 4)
         learner = self.learner.init(learner_key)
         return TrainState(
@@ -152,7 +151,8 @@ class Trainer:
         )
 
     def iterate(self, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
-        """One iteration of one seed. Seeds past `config.steps` are frozen by masking."""
+        """One iteration of one seed; returns the new state and metrics. Seeds past `config.steps`
+        are frozen by masking."""
         active = self._active(state)
         key, start_key, play_key, infer_key, learn_key, update_key = jax.random.split(state.key, 6)
         rollout_state = state.rollout_state or self._reset_envs(start_key)
@@ -164,9 +164,9 @@ class Trainer:
         if self.probs is not None:
             probs = self.probs(state.learner, batch)
             batch = batch._replace(extras={**batch.extras, "probs": probs})
-        # The graph comes from models that have not seen this batch.
+        # [T, B, N, N], by models that were not trained on this batch; they are updated below.
         graph = self.infer_graph(state, batch, infer_key) if self.uses_graph else None
-        values = self.learner.values(state.learner, batch)
+        values = self.learner.values(state.learner, batch)  # of each step and its successor
         credit = self.rule.assign(state.credit_state, batch, values, graph)
         learner, metrics = self.learner.update(state.learner, batch, credit, learn_key, active)
 
@@ -181,25 +181,25 @@ class Trainer:
             graph_state=graph_state,
             credit_state=credit_state,
         )
-        # The learner has masked itself: its replay buffer is too large to be copied here.
-        frozen = where_active(active, new._replace(learner=None), state._replace(learner=None))
+        # `learner.update` masks its own state: a replay buffer is too large to be copied here.
+        new = where_active(active, new._replace(learner=None), state._replace(learner=None))
         metrics |= graph_metrics | credit_metrics | self._rollout_metrics(batch, graph)
-        metrics |= count_unusable(batch)
-        return frozen._replace(learner=learner), metrics
+        return new._replace(learner=learner), metrics
 
     def infer_graph(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> Graphs:
-        """The dependence graph of every step."""
+        """The dependence graph of every step of a batch."""
         return as_graphs(self.source.infer(state.graph_state, batch, key))
 
     @property
     def stages(self) -> list[Callable[..., Any]]:
-        """`advance` and the evaluations after it, each of what the one before returns. They are
-        programs of their own because those compile at the same time."""
+        """`advance` and the evaluations; each takes what the previous one returns. They are
+        separate programs so that they compile in parallel."""
         learns = self.uses_graph and getattr(self.source, "learns", False)
         return [self.advance, *([self.evaluate_graph] if learns else []), self.evaluate_policy]
 
     def advance(self, state: TrainState, n_iterations: Int[Array, ""]) -> Iterated:
-        """Up to `n_iterations` of one seed, fewer if all seeds have had their steps."""
+        """Up to `n_iterations` iterations of one seed; stops when all seeds have reached
+        `config.steps`."""
 
         def unfinished(carry: tuple[Array, TrainState, dict[str, Array]]) -> Bool[Array, ""]:
             return (carry[0] < n_iterations) & anywhere(self._active(carry[1]))
@@ -221,7 +221,8 @@ class Trainer:
         return Iterated(state, {name: sums[name] / count for name in sums}, active)
 
     def evaluate_graph(self, iterated: Iterated) -> Iterated:
-        """Agreement of a learned graph with oracle and simulator, on fresh episodes."""
+        """Agreement of a learned graph with the oracle and the interventional graph, measured on
+        new episodes."""
         state = iterated.state
         start_key, play_key, infer_key = jax.random.split(_evaluation_keys(state)[2], 3)
         n_envs = min(self.config.n_envs, GRAPH_EPISODES)
@@ -234,7 +235,7 @@ class Trainer:
         return iterated._replace(metrics=iterated.metrics | agreement)
 
     def evaluate_policy(self, iterated: Iterated) -> Advanced:
-        """Episodes of the current policy; it is kept if it is the best so far."""
+        """Evaluate the current policy, and keep it if it is the best so far."""
         state, active = iterated.state, iterated.active
         key, evaluation_key, _ = _evaluation_keys(state)
         params = state.learner.params
@@ -243,42 +244,42 @@ class Trainer:
         better = active & (mean_return > state.best.mean_return)
         best = where_active(better, Best(mean_return, params), state.best)
         state = state._replace(key=where_active(active, key, state.key), best=best)
-        # Losses are those before the last update; this shows whether that one diverged.
+        # The losses were computed before the last update; the norm shows whether it diverged.
         metrics = iterated.metrics | {"parameter_norm": optax.global_norm(params)}
-        metrics |= _endings(evaluation)
+        metrics |= _final_info(evaluation)
         if sampled is not None:
             metrics["sampled_return"] = sampled.returns.mean()
-            metrics |= {f"sampled_{name}": mean for name, mean in _endings(sampled).items()}
+            metrics |= {f"sampled_{name}": mean for name, mean in _final_info(sampled).items()}
         return Advanced(state, metrics, evaluation, active)
 
     def evaluate(self, params: Any, key: PRNGKeyArray, n_episodes: int) -> Evaluation:
-        """Whole episodes with a fixed policy."""
+        """Play whole episodes with the evaluation policy."""
         act = partial(self.learner.act, params, greedy=self.config.evaluation.greedy)
         hidden_state = self.learner.init_hidden_state(n_episodes)
         return evaluate(self.env, act, key, hidden_state, n_episodes)
 
     def play_episodes(self, params: Any, key: PRNGKeyArray) -> tuple[Evaluation, Evaluation | None]:
-        """The policy as it is judged, and if that is greedy, as many further episodes with sampled
-        actions. They are played side by side, which compiles the environment once."""
+        """The evaluation of the policy and, if that is greedy, one with sampled actions. Both are
+        played in one batch, so that the environment is compiled once."""
         n = self.config.evaluation.episodes
         if not self.config.evaluation.greedy:
             return self.evaluate(params, key, n), None
 
-        def act(*situation: Any) -> tuple[Array, Array, Any]:
-            best, log_prob, hidden_state = self.learner.act(params, *situation, greedy=True)
-            sampled, _, _ = self.learner.act(params, *situation)
+        def act(*inputs: Any) -> tuple[Array, Array, Any]:
+            best, log_prob, hidden_state = self.learner.act(params, *inputs, greedy=True)
+            sampled, _, _ = self.learner.act(params, *inputs)
             return jnp.where(jnp.arange(2 * n)[:, None] < n, best, sampled), log_prob, hidden_state
 
         both = evaluate(self.env, act, key, self.learner.init_hidden_state(2 * n), 2 * n)
-        greedy, other = (
-            jax.tree.map(itemgetter(part), both) for part in (slice(n), slice(n, None))
-        )
-        return greedy, other
+        return jax.tree.map(lambda x: x[:n], both), jax.tree.map(lambda x: x[n:], both)
 
     def check_graphs(self, state: TrainState) -> None:
-        """Inspect real graphs, of the first seed, of a source or environment from outside the
-        package: values cannot be seen while tracing."""
-        if all(type(part).__module__.startswith("dgmarl.") for part in (self.env, self.source)):
+        """Validate the first graphs of a user's source or environment, for the first seed; their
+        values cannot be inspected while tracing."""
+        parts: list[Any] = [self.source, self.env]
+        while inner := getattr(parts[-1], "env", None):  # of a wrapper
+            parts.append(inner)
+        if all(type(part).__module__.startswith("dgmarl.") for part in parts):
             return
 
         @jax.jit
@@ -292,15 +293,12 @@ class Trainer:
         try:
             found = first_graph(state).edges
         except Exception as error:
-            reason = " ".join(str(error).split())[:200]
-            raise UsageError(
-                f"The graph source failed with {type(error).__name__}: {reason}."
-            ) from error
+            raise UsageError(f"The graph source failed with {one_line(error)}.") from error
         _check_edges(found, (1, self.config.n_envs, *(self.env.spec.n_agents,) * 2))
 
     def _rollout_metrics(self, batch: Batch, graph: Graphs | None) -> dict[str, Array]:
-        """Return of whole episodes; fixed-length rollouts cut episodes, so they have none."""
-        metrics = {}
+        """Metrics of the batch; fixed-length rollouts cut episodes, so they have no return."""
+        metrics = count_unusable(batch)
         if not self.resets:
             metrics["episode_return"] = batch.reward.sum() / batch.valid.shape[1]
         if graph is not None:
@@ -312,12 +310,12 @@ class Trainer:
         return reset_envs(self.env, key, self.learner.init_hidden_state(n_envs), n_envs)
 
     def _active(self, state: TrainState) -> Bool[Array, ""]:
-        """Whether a seed has steps left."""
+        """Whether a seed is below `config.steps`."""
         return state.step < self.config.steps
 
 
 class Recorder(Protocol):
-    """Keeps, writes and shows what one run gives; used as a context."""
+    """Collects, writes and displays the results of one run; a context manager."""
 
     interrupted: bool
 
@@ -325,31 +323,31 @@ class Recorder(Protocol):
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None: ...
 
     def start(self, state: TrainState) -> TrainState:
-        """Begin a new run, or restore one: `state` is then its template."""
+        """Begin a new run, or restore one, with `state` as the template of its checkpoint."""
         ...
 
     def share(self, state: TrainState) -> TrainState:
-        """The state and the history of process 0, in every process of a run."""
+        """Broadcast the state and the history of process 0 to every process of the run."""
         ...
 
     def compiled(self, seconds: float) -> None:
-        """Compilation is over."""
+        """Called after compilation."""
         ...
 
     def wants_more(self) -> bool:
-        """Some seed has steps left, and nobody asked to stop."""
+        """Whether some seed is below `config.steps` and no stop was requested."""
         ...
 
     def is_new(self) -> bool:
-        """Nothing has been evaluated yet."""
+        """Whether nothing has been evaluated yet."""
         ...
 
     def record(self, advanced: Advanced) -> None:
-        """One evaluation of all seeds."""
+        """Record one evaluation of all seeds."""
         ...
 
     def failure(self, what: str) -> RunError:
-        """The error for an environment that failed."""
+        """The error to raise if the environment failed; `what` says how."""
         ...
 
     def finish(self, state: TrainState) -> Any:
@@ -358,16 +356,16 @@ class Recorder(Protocol):
 
 
 class Program:
-    """One run as a program; `sweeps.batched` has the same interface for several runs."""
+    """One run as a compiled program; `sweeps.batched` has the same interface for several runs."""
 
     def __init__(self, trainer: Trainer, init_params: Any = None, devices: Devices = None):
-        """init_params: policy and critic that all seeds start from, instead of fresh ones. devices:
-        see `mesh_for`."""
+        """init_params: parameters of policy and critic that all seeds start from. devices: see
+        `mesh_for`."""
         self.trainer, self.n_seeds, self.init_params = trainer, trainer.config.seeds, init_params
         if trainer.env.on_host and devices not in (None, 1, "1"):
             raise UsageError(
-                f"{trainer.config.env} is played in worker processes, so its program has one "
-                f"device, not {devices}: leave devices away, or give the environment more workers."
+                f"{trainer.config.env} runs in worker processes, so its program uses one device, "
+                f"not {devices}: omit devices, or give the environment more workers."
             )
         self.separate = trainer.config.separate_seeds
         n_envs = 1 if self.separate else trainer.config.n_envs  # may be divided among devices
@@ -375,7 +373,7 @@ class Program:
         self.iterations_per_evaluation = trainer.iterations_per_evaluation
 
     def init(self) -> list[TrainState]:
-        """The state of each run, seeds first, before its first step."""
+        """The initial state of each run, with a leading axis of seeds."""
         state = init_seeds(self.trainer)
         if self.init_params is not None:
             state = _start_from(self.init_params, state)
@@ -384,11 +382,11 @@ class Program:
         return [state]
 
     def join(self, states: list[TrainState]) -> Any:
-        """All that is carried, from the states of the runs."""
+        """Combine the states of the runs into the one that the program carries, on its devices."""
         return spread(states[0], self.n_seeds, self.mesh)
 
     def compile(self, carried: Any) -> Callable[[Any, int], Any]:
-        """The stages as compiled programs, for each device its own if seeds are separate."""
+        """Compile and chain the stages; separate seeds have programs for each device."""
         stages = self.trainer.stages
         if self.separate:
             return compile_separately(stages, carried)
@@ -397,18 +395,19 @@ class Program:
         )
 
     def part(self, advanced: Advanced, run: int) -> Advanced:
-        """What belongs to one run."""
+        """Select the results of one run."""
         return advanced
 
 
 def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
-    """Train all runs of a program until the slowest seed has had its steps; one result for each."""
-    fresh = program.init()  # refuses what cannot run before anything is written
+    """Train all runs of a program until every seed has reached `config.steps`; returns a result per
+    run."""
+    initial = program.init()  # raises on invalid input, before anything is written
     with ExitStack() as stack:
         stack.enter_context(quiet_callbacks())
         for recorder in recorders:
             stack.enter_context(recorder)
-        pairs = zip(recorders, fresh, strict=True)
+        pairs = zip(recorders, initial, strict=True)
         with all_together():
             states = [recorder.start(state) for recorder, state in pairs]
         states = [recorder.share(state) for recorder, state in zip(recorders, states, strict=True)]
@@ -420,14 +419,14 @@ def train(program: Any, recorders: Sequence[Recorder]) -> list[Any]:
 
 
 def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> list[Any]:
-    """Compile, then alternate between the device and the recorders."""
+    """Compile, then alternate between training on the device and recording."""
     carried = program.join(states)
     began = time.perf_counter()
     advance = program.compile(carried)
     for recorder in recorders:
         recorder.compiled(time.perf_counter() - began)
     while any(recorder.wants_more() for recorder in recorders):
-        # The first evaluation comes after one iteration.
+        # The first evaluation follows the first iteration.
         n_iterations = 1 if recorders[0].is_new() else program.iterations_per_evaluation
         try:
             advanced = jax.block_until_ready(advance(carried, n_iterations))
@@ -448,27 +447,27 @@ def _train(program: Any, recorders: Sequence[Recorder], states: list[Any]) -> li
 
 
 def init_seeds(trainer: Trainer) -> TrainState:
-    """All seeds of a run before their first step."""
-    keys = jax.vmap(jax.random.key)(trainer.config.seed + jnp.arange(trainer.config.seeds))
-    one_by_one = trainer.config.separate_seeds
-    init = partial(jax.lax.map, trainer.init) if one_by_one else jax.vmap(trainer.init)
+    """The initial state of all seeds of a run."""
+    config = trainer.config
+    keys = jax.vmap(jax.random.key)(config.seed + jnp.arange(config.seeds))
+    init = partial(jax.lax.map, trainer.init) if config.separate_seeds else jax.vmap(trainer.init)
     return jax.jit(init)(keys)
 
 
 def _start_from(params: Any, state: TrainState) -> TrainState:
-    """Every seed begins with the same policy and critic, which must have the shapes of its own."""
+    """The state with these parameters of policy and critic in every seed."""
     fresh = state.learner.params
     if jax.tree.map(jnp.shape, params) != jax.tree.map(lambda leaf: leaf.shape[1:], fresh):
         raise UsageError(
-            "The policy to start from has other sizes than this run's: use the same environment, "
-            "method and network."
+            "The policy to start from has parameters of other shapes than this run: use the same "
+            "environment, method and network."
         )
     params = jax.tree.map(lambda new, old: jnp.broadcast_to(new, old.shape), params, fresh)
     return state._replace(learner=state.learner.with_params(params))
 
 
 def _check_edges(found: Array, expected: tuple[int, ...]) -> None:
-    """What a source from outside the package gives: Boolean edges, or soft ones in [0, 1]."""
+    """Validate the edges of a user's source: Boolean, or soft in [0, 1]."""
     if found.dtype != bool and not jnp.issubdtype(found.dtype, jnp.floating):
         raise UsageError(
             f"The graph source gives {found.dtype}, but must give booleans, or floats from 0 to 1: "
@@ -486,16 +485,16 @@ def _check_edges(found: Array, expected: tuple[int, ...]) -> None:
 
 
 def _evaluation_keys(state: TrainState) -> PRNGKeyArray:
-    """Of the state after an evaluation, of the policy's episodes and of the graph's."""
+    """Keys of the state after an evaluation, of the policy's episodes and of the graph's."""
     return jax.random.split(state.key, 3)
 
 
-def _endings(evaluation: Evaluation) -> dict[str, Array]:
-    """Means over episodes of the numbers of `info` after the last step."""
+def _final_info(evaluation: Evaluation) -> dict[str, Array]:
+    """Numbers of `info` after the last step, averaged over episodes."""
     return {f"final_{name}": each.mean() for name, each in evaluation.endings.items()}
 
 
 def _load(name: str) -> Any:
-    """The class that the table of methods names."""
+    """Import a class from its name in the table of methods, `module:Class`."""
     module, _, cls = name.partition(":")
     return getattr(import_module(module), cls)

@@ -1,11 +1,11 @@
 """Which code named in a file may be executed.
 
 A run folder or a configuration file is data, but `env: file.py:Class` in it names Python code. Such
-code is executed only if the user typed the name himself, gave `--trust` (`trust=True`), or trained
-or checked the same, unchanged files before on this machine. These are remembered by path and
-SHA-256 in `trusted.json` in the user's configuration folder.
+code is executed only if the user typed the name, gave `--trust` (`trust=True`), or trained or
+checked the same, unchanged files before on this machine. These are stored by path and SHA-256 in
+`trusted.json` in the user's configuration folder.
 
-Nothing here imports or executes what it judges."""
+This module does not import or execute the code in question."""
 
 import hashlib
 import json
@@ -28,22 +28,19 @@ GRAPH_KINDS = {
     "random": ":P",
     "fixed": ":FILE",
 }
-"""Registered graph sources, for which nothing is imported, and what follows their names; here those
-of the package, `register_source` adds others."""
-
+"""Registered graph sources, which execute no user code, and the syntax of their arguments;
+`register_source` adds others."""
 LIBRARIES = ("jaxmarl", "jumanji")
-"""`library:name` with one of these is in the library's own table, and imports nothing else."""
-
-
+"""Prefixes of ids in a library's own registry, for which no other code is imported."""
 HOST_ADAPTERS = ("pettingzoo", "gymnasium")
-"""What stands before the colon of an environment whose module is imported."""
+"""Prefixes of environments whose module is imported."""
 GYMNASIUM_MODULES = {"Foraging": "lbforaging", "rware": "rware"}
-"""Beginnings of Gymnasium ids, and the module that registers them."""
+"""Prefixes of Gymnasium ids, and the module that registers them."""
 
 
 def is_code(name: str) -> bool:
-    """Whether a name is written `module:name`, `file.py:name`, `pettingzoo:...` or `gymnasium:...`:
-    nothing else is ever imported."""
+    """Whether a name has the form `module:name`, `file.py:name`, `pettingzoo:...` or
+    `gymnasium:...`. No other name is ever imported."""
     place, colon, _ = name.rpartition(":")
     is_module = all(part.isidentifier() for part in place.split("."))
     is_code = is_module or place.endswith(".py") or name.partition(":")[0] in HOST_ADAPTERS
@@ -51,7 +48,7 @@ def is_code(name: str) -> bool:
 
 
 def host_module(adapter: str, name: str) -> str:
-    """What `pettingzoo:name` or `gymnasium:name` imports; empty if the library alone."""
+    """The module that `pettingzoo:name` or `gymnasium:name` imports; empty if only the library."""
     if adapter == "pettingzoo":
         return name
     module, colon, _ = name.rpartition(":")
@@ -60,8 +57,8 @@ def host_module(adapter: str, name: str) -> str:
 
 
 def code_names(**names: str) -> list[str]:
-    """Those of the names that stand for Python code, rather than for something of the package or a
-    data file. names: by field, as in `TrainConfig.names`."""
+    """The names that refer to Python code, not to part of the package or a data file. names: by
+    field, as in `TrainConfig.names`."""
     tables = {"env": LIBRARIES, "graph": GRAPH_KINDS}
     return [
         name
@@ -72,16 +69,16 @@ def code_names(**names: str) -> list[str]:
 
 def unknown_graph(text: str) -> UsageError:
     """The error for a graph source that is neither registered nor code."""
-    written = ", ".join(name + argument for name, argument in GRAPH_KINDS.items())
+    allowed = ", ".join(name + argument for name, argument in GRAPH_KINDS.items())
     return UsageError(
-        f"--graph is {text!r}, but must be {written} or file.py:Source"
+        f"--graph is {text!r}, but must be {allowed} or file.py:Source"
         f"{did_you_mean(text.partition(':')[0], GRAPH_KINDS)}"
     )
 
 
 def remember(**names: str) -> None:
-    """Trust what these names stand for from now on, as long as the files stay as they are. Where
-    the configuration folder cannot be written, nothing is remembered. names: see `code_names`."""
+    """Trust the code that these names refer to as long as its files are unchanged. Does nothing if
+    the configuration folder cannot be written. names: see `code_names`."""
     hashes = {
         str(path): digest
         for name in code_names(**names)
@@ -100,23 +97,22 @@ def remember(**names: str) -> None:
 
 
 def is_trusted(name: str) -> bool:
-    """Whether the files that a name executes are remembered and unchanged."""
+    """Whether the files that a name executes are stored as trusted and unchanged."""
     files, known = code_files(name), _stored()
     return bool(files) and all(known.get(str(path), "") == _digest(path) for path in files)
 
 
 def require_trust(origin: Path | str, *, trust: bool = False, **names: str) -> None:
-    """Refuse code that the file `origin` names and that may not be executed. trust: the user has
-    allowed it. names: see `code_names`."""
+    """Raise a UsageError if the file `origin` names code that is not trusted. trust: allow all.
+    names: see `code_names`."""
     for name in () if trust else code_names(**names):
         if not is_trusted(name):
             raise UsageError(_refusal(name, origin))
 
 
 def code_files(name: str) -> tuple[Path, ...]:
-    """The files that loading `module:name` or `file.py:name` executes first, found without
-    importing anything: the `__init__.py` of parent packages and the module's file; empty if there
-    is none."""
+    """The files that loading `module:name` or `file.py:name` executes, found without importing
+    anything: the `__init__.py` of parent packages and the module's file; empty if not found."""
     place = _place(name)
     if place.endswith(".py"):
         path = Path(place).resolve()
@@ -139,7 +135,7 @@ def module_file(module: str) -> Path | None:
 
 
 def store_path() -> Path | None:
-    """Where trusted files are remembered; None where the user has no home."""
+    """The file with the trusted files; None if the user has no home folder."""
     base = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):
         try:
@@ -150,7 +146,7 @@ def store_path() -> Path | None:
 
 
 def _module_files(module: str) -> tuple[Path, ...]:
-    """Level by level: `importlib.util.find_spec("a.b")` would import `a`."""
+    """Files of a module and its parents; `importlib.util.find_spec("a.b")` would import `a`."""
     search: list[str] = [*sys.path, os.getcwd()]
     files: list[Path] = []
     spec = None
@@ -165,7 +161,7 @@ def _module_files(module: str) -> tuple[Path, ...]:
 
 
 def _stored() -> dict[str, str]:
-    """Remembered hashes by path; a missing or damaged file means that nothing is trusted."""
+    """Hashes of the trusted files by path; empty if the file is missing or damaged."""
     path = store_path()
     if path is None:
         return {}
@@ -190,7 +186,7 @@ def _digest(path: Path) -> str | None:
 def _refusal(name: str, origin: Path | str) -> str:
     files = code_files(name)
     if not files:
-        reason = "which is no file that was trained or checked here"
+        reason = "which is not a file that was trained or checked here"
     elif str(files[-1]) in _stored():
         reason = "which has changed since it was trained or checked here"
     else:

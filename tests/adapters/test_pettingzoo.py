@@ -251,7 +251,7 @@ def test_who_cannot_be_copied_says_why():
     assert "different results for the same actions" in lane(kind="unseeded").no_interventions()
     assert "cannot be copied, raised TypeError" in lane(kind="locked").no_interventions()
     source = InterventionalSource()
-    with pytest.raises(UsageError, match=r"zoo cannot be asked .*TypeError.*--graph learned"):
+    with pytest.raises(UsageError, match=r"zoo cannot simulate .*TypeError.*--graph learned"):
         source.init(jax.random.key(0), lane(kind="locked"))
 
 
@@ -333,9 +333,9 @@ def test_a_run_that_fails_has_a_sentence_and_its_last_evaluation(tmp_path):
     said, evaluated = failing(tmp_path / "run")
     assert said.startswith(f"The environment {LANE} raised ValueError: the server is gone (")
     assert "(worker 0, step 3 of an episode) after step" in said
-    assert f"the last good checkpoint is number {evaluated}" in said
+    assert f"the last checkpoint is number {evaluated}" in said
     assert indices(RunFolder(tmp_path / "run").checkpoints)[-1] == evaluated > 1
-    assert f"go on with `dgmarl train --resume {tmp_path / 'run'}`" in said
+    assert f"continue with `dgmarl train --resume {tmp_path / 'run'}`" in said
 
 
 @pytest.mark.slow
@@ -376,5 +376,5 @@ def test_a_resumed_run_begins_new_episodes(tmp_path):
 
 def test_several_devices_are_refused():
     trainer = Trainer(resolve(LANE, "ippo-local", SMALL, steps=20))
-    with pytest.raises(UsageError, match=r"played in worker processes.*one device, not 2"):
+    with pytest.raises(UsageError, match=r"runs in worker processes.*one device, not 2"):
         Program(trainer, devices=2)

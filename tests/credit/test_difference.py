@@ -101,7 +101,7 @@ class SetBackNever(Gift):
 
 def test_a_simulator_that_cannot_be_asked_needs_the_learned_model():
     env = f"{__file__}:SetBackNever"
-    with pytest.raises(UsageError, match=r"gift cannot be asked .* to learned"):
+    with pytest.raises(UsageError, match=r"gift cannot simulate the rewards .* to learned"):
         trainer(env)
     trainer(env, **LEARNED)
     config = resolve(env, "ippo-dg", SMALL, graph="interventional")

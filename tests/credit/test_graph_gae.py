@@ -384,7 +384,7 @@ def test_gradients_of_values_and_constants():
         ({"advantage_form": "TD"}, "advantage_form must be 'td' or 'return'"),
         (
             {"pair_baseline": np.zeros((4, 2, 3, 3), np.float32)},
-            "belongs to advantage_form='return'",
+            "is for advantage_form='return'",
         ),
         (
             {"pair_baseline": np.zeros((2, 3, 3), np.float32), "advantage_form": "return"},
@@ -396,9 +396,9 @@ def test_gradients_of_values_and_constants():
             {"reward_graph": np.ones((4, 2, 3, 3), bool), "advantage_form": "return"},
             "constant in time",
         ),
-        ({"cross_weight": np.ones(2)}, "cross_weight must be one number"),
+        ({"cross_weight": np.ones(2)}, "cross_weight must be a scalar"),
         ({"others": "median"}, "others must be 'sum' or 'mean'"),
-        ({"others": "mean", "advantage_form": "return"}, "belongs to advantage_form='td'"),
+        ({"others": "mean", "advantage_form": "return"}, "needs advantage_form='td'"),
         ({"method": "fast"}, "method must be"),
         ({"max_degree": 0}, "max_degree counts"),
     ],
@@ -416,7 +416,7 @@ def test_soft_and_one_window_functions_refuse_what_is_not_theirs(window):
         soft_graph_gae(
             *window._replace(graph=2 * window.graph.astype(np.float32)), gamma=GAMMA, lambda_=LAMBDA
         )
-    with pytest.raises(ValueError, match="one window"):
+    with pytest.raises(ValueError, match=r"graph must have the shape \[T, N, N\]"):
         credited_rewards(window.graph, ~window.continues, 0, 0, GAMMA, LAMBDA)
 
 

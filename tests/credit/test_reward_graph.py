@@ -131,7 +131,7 @@ class SetBackNever(Gift):
     ("env", "overrides", "message"),
     [
         (GIFT, {"credit.reward_graph": "oracle"}, "gift offers no oracle_reward_graph: define it"),
-        (f"{__file__}:SetBackNever", {"credit.reward_graph": "measured"}, "gift cannot be asked"),
+        (f"{__file__}:SetBackNever", {"credit.reward_graph": "measured"}, "gift cannot simulate"),
         (
             GIFT,
             {

@@ -74,7 +74,7 @@ def test_works_inside_a_scan():
 
 
 def test_bad_shapes_are_refused():
-    with pytest.raises(ValueError, match="fit neither"):
+    with pytest.raises(ValueError, match="a scalar or have one entry"):
         update_statistics(initial_statistics((2,)), BATCHES[0])
     with pytest.raises(ValueError, match="valid must be Boolean"):
         update_statistics(initial_statistics(), BATCHES[0], np.ones((4, 2)))

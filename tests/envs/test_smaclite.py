@@ -468,7 +468,7 @@ unit_types:
             (
                 "attack_point: [9, 16]",
                 "terrain: swamp\nattack_point: [9, 16]",
-                "'swamp' is no terrain",
+                "'swamp' is not a terrain",
             ),
             (
                 "attack_point: [9, 16]",

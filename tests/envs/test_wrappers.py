@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgmarl import Environment, UsageError, cli, make_env
+from dgmarl import Environment, UsageError, api, cli, make_env
 from dgmarl.cli.train import Train
 from dgmarl.config.resolve import resolve
 from dgmarl.envs.base import random_actions
@@ -19,6 +19,7 @@ from dgmarl.envs.wrappers import (
     TimeLimit,
     Wrapper,
 )
+from tests.tiny import SMALL, Gift
 
 KEY = jax.random.key(0)
 FILE = """
@@ -113,14 +114,14 @@ def test_rewards_are_shaped_with_the_states_of_the_environment():
 
 @pytest.mark.parametrize("agents", [(), (0, 0), (0, 4), (-1,)])
 def test_a_bad_subset_is_refused(agents):
-    with pytest.raises(UsageError, match="different numbers from 0 to 3"):
+    with pytest.raises(UsageError, match="distinct indices from 0 to 3"):
         AgentSubset(Junction(junctions=1), agents)
 
 
 def test_other_bad_arguments_are_refused():
     host = Junction()
     host.on_host = True
-    with pytest.raises(UsageError, match="wrap it with its own library"):
+    with pytest.raises(UsageError, match="use those of its own library"):
         Wrapper(host)
     with pytest.raises(UsageError, match="between 1 and 16"):
         TimeLimit(Junction(), 17)
@@ -166,5 +167,15 @@ def test_train_says_whose_numbers_it_took(file, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main([*arguments, "--steps", "600", "--learner.hidden", "8", "--quiet"])
     assert stop.value.code == 0
-    said = "Within had the numbers for star-spread/3 of preset tuned, with 10 environments"
+    said = "Within used the hyperparameters of star-spread/3 in preset tuned, with 10 environments"
     assert said in capsys.readouterr().out
+
+
+class BadOracle(Gift):
+    def oracle_graph(self, state):
+        return jnp.zeros((self.spec.n_agents,) * 2, bool)
+
+
+def test_the_oracle_graph_of_a_wrapped_environment_is_validated():
+    with pytest.raises(UsageError, match="self-loop"):
+        api.train(TimeLimit(BadOracle(), 2), "ippo-dg", overrides=SMALL, seeds=1, steps=40)

@@ -163,12 +163,12 @@ def test_check_graph_passes_what_is_right_and_names_what_is_wrong(small):
     graph, _ = small
     np.testing.assert_array_equal(check_graph(graph.astype(np.uint8)), graph)
     with pytest.raises(
-        UsageError, match=r"lacks self-loops of agent 2; use add_self_loops\(graph\)"
+        UsageError, match=r"has no self-loop for agent 2; use add_self_loops\(graph\)"
     ):
         check_graph(np.eye(4)[None] * (np.arange(4) != 2))
     with pytest.raises(UsageError, match=r"only 0 and 1, got values from 0.0 to 0.5"):
         check_graph(np.eye(3) * 0.5)
-    with pytest.raises(UsageError, match=r"needs the shape \[..., N, N\], got \(4, 3\)"):
+    with pytest.raises(UsageError, match=r"must have the shape \[..., N, N\], got \(4, 3\)"):
         check_graph(np.ones((4, 3)))
 
 

@@ -69,8 +69,8 @@ def test_a_fixed_graph_comes_from_a_file_of_either_kind(tmp_path):
     ("text", "sentence"),
     [
         ("1 0\n0 1\n", "star-spread/3 has 3 agents"),
-        ("1 0 0.5\n0 1 0\n0 0 1\n", "holds only 0 and 1"),
-        ("1 0 0\n0 1 0\n", "needs the shape"),
+        ("1 0 0.5\n0 1 0\n0 0 1\n", "must hold only 0 and 1"),
+        ("1 0 0\n0 1 0\n", "must have the shape"),
         ("1 0 yes\n", "cannot be read"),
     ],
 )

@@ -117,5 +117,5 @@ def test_batches_hold_different_episodes_and_every_one_as_often(added):
 
 def test_more_episodes_than_fit_are_refused():
     played = batch(np.random.default_rng(0), 3)
-    with pytest.raises(ValueError, match="ring of 2"):
+    with pytest.raises(ValueError, match="buffer of 2"):
         kept(empty(SPEC, 2, N, True, "float32"), played)

@@ -60,9 +60,9 @@ def test_a_q_learner_takes_it_too(share):
         (f"{FILE}:Missing", "has no Missing; name the class of the network"),
         (f"{FILE}:not_a_class", "name a subclass of flax.linen.Module"),
         ("os:system", "name a subclass of flax.linen.Module"),
-        (f"{FILE}:TooWide", "gives an array (2, 3, 2, 3) for its outputs, but must give"),
+        (f"{FILE}:TooWide", "gives the shape (2, 3, 2, 3) for its outputs, but must give"),
         (f"{FILE}:Forgetful", "for its hidden state, but must give (3, 2, 3)"),
-        (f"{FILE}:Counting", "It keeps batch_stats, but only parameters are trained"),
+        (f"{FILE}:Counting", "It has batch_stats, but only parameters are trained"),
         (f"{FILE}:Flattening", "which failed with ScopeParamShapeError"),
         (f"{FILE}:NoFields", "unexpected keyword argument"),
     ],
@@ -96,7 +96,7 @@ def test_a_class_is_named_by_its_file_or_by_this_process(monkeypatch, tmp_path):
     monkeypatch.setattr(main, "InNotebook", in_notebook, raising=False)
     assert _network_name(in_notebook, None) == "__main__:InNotebook"
     assert learner(network="__main__:InNotebook").policy.network is in_notebook
-    with pytest.raises(UsageError, match="run folder could not find the network InNotebook"):
+    with pytest.raises(UsageError, match="InNotebook could not be loaded again from a run folder"):
         _network_name(in_notebook, tmp_path)
 
 
@@ -144,7 +144,7 @@ def test_a_run_with_a_network_of_ones_own_is_a_run_like_any_other(tmp_path, monk
     assert call("export ../run --out policy.stablehlo") == 0
     capsys.readouterr()
     assert call("export ../run --out policy.py") == 2
-    assert "Remembering has a network that is not dgmarl's own" in capsys.readouterr().err
+    assert "Remembering is not built in and cannot be exported to NumPy" in capsys.readouterr().err
     assert not Path("policy.npz").exists()
     # The file is code: when it has changed, it is asked for again.
     with Path("../mine.py").open("a") as file:

@@ -1,4 +1,4 @@
-"""What credit rules with an action-value critic of their own have in common."""
+"""Base class of credit rules with their own action-value critic."""
 
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
@@ -17,20 +17,19 @@ from dgmarl.rollout import Batch
 
 
 class CriticState(NamedTuple):
-    """All that such a rule carries."""
+    """Reward statistics, and parameters and optimiser state of the critic."""
 
     statistics: RunningStatistics | None
-    """Of the rewards."""
     critic: Fitted
 
 
 class ActionValueRule(ABC):
-    """A critic that learns beside the policy, with the learner's numbers, to predict the return of
-    the rewards of a plain rule. A batch is credited by the critic that has not seen it."""
+    """A critic of the returns of a plain rule, trained alongside the policy with the learner's
+    hyperparameters. A batch is credited before the critic is trained on it."""
 
     needs: frozenset[str] = frozenset()
     plain: type[LocalRule] = LocalRule
-    """Local or team credit: whose rewards the critic predicts."""
+    """Local or team credit, whose return the critic predicts."""
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         self.plain_rule, learner = self.plain(config, env, varying), config.learner
@@ -51,7 +50,7 @@ class ActionValueRule(ABC):
 
     @abstractmethod
     def inputs(self, batch: Batch) -> Any:
-        """What the critic sees of a batch."""
+        """The critic's inputs for a batch."""
 
     @abstractmethod
     def values(self, params: Any, inputs: Any) -> Float[Array, "T B N"]:
@@ -72,7 +71,7 @@ class ActionValueRule(ABC):
     def update(
         self, credit_state: CriticState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[CriticState, dict[str, Array]]:
-        """Reward statistics, and the critic after regression to lambda-returns."""
+        """Update the reward statistics, and the critic by regression to lambda-returns."""
         statistics, reward = self.rewards(credit_state, batch)
         inputs = self.inputs(batch)
         critic, loss = self.regression.update(credit_state.critic, inputs, batch, reward, key)

@@ -1,4 +1,4 @@
-"""The contract of credit rules: from what happened, and who could influence whom, to advantages."""
+"""The interface of credit rules: from a batch, values and graphs to advantages."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -21,36 +21,36 @@ class Values(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """What a rule pays for each step; the learner reads nothing else of the rewards."""
+    """What a rule assigns to each step; all that the learner reads of the rewards."""
 
     reward: Float[Array, "T B K"]
-    """One per agent, or K = 1 for the team. A Q-learner learns from these."""
+    """One per agent, or K = 1 for the team. Q-learners use only these."""
     advantage: Float[Array, "T B N"] | None = None
     """None without a critic."""
     target: Float[Array, "T B N"] | None = None
-    """What the critic is to predict."""
+    """The critic's target."""
     own: Float[Array, "T B N"] | None = None
     """The part of the advantage from an agent's own rewards."""
     cross: Float[Array, "T B N"] | None = None
-    """The part from the rewards of others, before its weight."""
+    """The part from the rewards of others, before weighting."""
 
 
 class CreditRule(Protocol):
-    """Pure functions of a state. A rule is made from the configuration, the environment and the
-    numbers that may vary: `Rule(config, env, varying)`."""
+    """Pure functions of a state. Constructed as `Rule(config, env, varying)`, where `varying` has
+    the numbers that differ between batched runs."""
 
     needs: frozenset[str]
-    """"graph"; "probs": the policy's probabilities [T, B, N, A] in `batch.extras`; and what the
-    rollout must record beyond the ordinary batch."""
+    """"graph"; "probs": the policy's probabilities [T, B, N, A] in `batch.extras`; and extras that
+    the rollout must record."""
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Any:
-        """The state of the rule at the start of training."""
+        """The initial state."""
         ...
 
     def assign(
         self, credit_state: Any, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
-        """Advantages and critic targets; only rewards where the learner has no critic."""
+        """Advantages and critic targets; only rewards if the learner has no critic."""
         ...
 
     def update(
@@ -63,12 +63,12 @@ class CreditRule(Protocol):
 def scaled(
     kind: RewardScaling, statistics: RunningStatistics, reward: Float[Array, "*B N"]
 ) -> Float[Array, "*B N"]:
-    """Rewards on a common scale, by statistics that include them."""
+    """Rewards scaled or standardised by statistics that include them."""
     if kind == "none":
         return reward
     return scale(statistics, reward) if kind == "scale" else standardise(statistics, reward)
 
 
 def team_sum(reward: Float[Array, "*B N"]) -> Float[Array, "*B 1"]:
-    """The team's reward."""
+    """The team reward: the sum over agents."""
     return jnp.sum(reward, axis=-1, keepdims=True)

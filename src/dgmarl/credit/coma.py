@@ -1,20 +1,20 @@
-"""Counterfactual credit (COMA): how much better an agent's action is than its own average action,
-the others' actions kept.
+"""Counterfactual credit (COMA): how much better an agent's action is than its average action, the
+others' actions held fixed.
 
     A[t, i] = Q_i(s_t, a_t) - sum_b pi_i(b) Q_i(s_t, (b, a_t^-i))
 
 Q predicts the return of the team reward; its targets are TD(lambda) with the learner's gamma and
-lambda. Source: Foerster and others, arXiv 1705.08926. Differences: PPO's clipped update, no target
-network, and the numbers of the learner. The learner's state value is trained on the team reward as
-usual, but the advantage does not use it.
+lambda. Source: Foerster et al., arXiv 1705.08926. Differences: PPO's clipped update, no target
+network, and the learner's hyperparameters. The learner's state value is trained on the team reward
+as usual, but the advantage does not use it.
 
 `ippo-coma`: Q_i sees agent i's observation and all actions; `mappo-coma`: the global state and all
 actions.
 
-Limits: the advantage is only as good as Q, in which the part of one action is small beside the part
-of the state; no return is used directly. Q therefore needs more updates than the policy
-(`credit.critic_epochs`): with as few, policies drift and collapse. The last step before a time-out
-or the end of a rollout teaches Q nothing, for its successor's action is not recorded."""
+Limits: the advantage is only as good as Q, which depends much less on one action than on the state;
+no return is used directly. Q therefore needs more updates than the policy (`credit.critic_epochs`);
+with equally many, policies drift and collapse. Q learns nothing from the last step before a
+time-out or the end of a rollout, because the successor's action is not recorded."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ from dgmarl.rollout import Batch
 
 
 class COMARule(ActionValueRule):
-    """Adv[t, i] = Q_i(a_i) - sum_b pi_i(b) Q_i(b), the others' actions kept."""
+    """Adv[t, i] = Q_i(a_i) - sum_b pi_i(b) Q_i(b), the others' actions held fixed."""
 
     needs: frozenset[str] = frozenset({"probs"})
     plain = TeamRule
@@ -50,17 +50,17 @@ class COMARule(ActionValueRule):
         return self.critic.init(key, jnp.zeros(x), jnp.zeros((spec.n_agents, spec.n_actions)))
 
     def inputs(self, batch: Batch) -> tuple[Array, Array, Array]:
-        """Observations or state, all actions, and what stands in each agent's own slot."""
+        """Observations or state, all actions, and each agent's own slot."""
         seen = batch.observation
         x = seen.global_state[..., None, :] if self.central else seen.agents_view
         return x, jax.nn.one_hot(batch.action, self.spec.n_actions), self.own_slot(batch)
 
     def own_slot(self, batch: Batch) -> Float[Array, "T B N A"]:
-        """The action taken: the critic's value is Q of the joint action."""
+        """The action taken, so that the critic's value is Q of the joint action."""
         return jax.nn.one_hot(batch.action, self.spec.n_actions)
 
     def values(self, params: Any, inputs: Any) -> Float[Array, "T B N"]:
-        """The expected value over each agent's own slot, the others' actions kept."""
+        """The expectation over each agent's own slot, the others' actions held fixed."""
         x, action, own_slot = inputs
         return (self.critic.apply(params, x, action) * own_slot).sum(axis=-1)  # pyright: ignore[reportOperatorIssue, reportAttributeAccessIssue]
 
@@ -76,6 +76,6 @@ class COMARule(ActionValueRule):
     def advantage(
         self, params: Any, batch: Batch, reward: Float[Array, "T B N"], values: Values
     ) -> Float[Array, "T B N"]:
-        """Q of the action taken less Q's average over the agent's own actions."""
+        """Q of the action taken minus its mean over the agent's own actions."""
         x, action, _ = self.inputs(batch)
         return self.values(params, (x, action, action - batch.extras["probs"]))

@@ -1,4 +1,4 @@
-"""Difference rewards: each agent is credited with what its action changes in the team reward."""
+"""Difference rewards: each agent is credited with its action's effect on the team reward."""
 
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from dgmarl.rollout import Batch
 
 
 class DifferenceState(NamedTuple):
-    """Reward statistics and, where it is learned, the reward model."""
+    """Reward statistics and, if it is learned, the reward model."""
 
     statistics: RunningStatistics | None
     params: Any = None
@@ -29,7 +29,7 @@ class DifferenceState(NamedTuple):
 
 
 class _Differences(LocalRule):
-    """Local credit for rewards that the difference rule has computed."""
+    """Local credit for the rewards computed by the difference rule."""
 
     def paid(self, batch: Batch) -> Float[Array, "T B N"]:
         return batch.extras["differences"]
@@ -40,14 +40,14 @@ class DifferenceRule:
 
         D_j = R(s, a) - sum over b of pi_j(b | s) R(s, (b, a_-j)),    R = sum_i r^i
 
-    (Dr.Reinforce, arXiv 2012.11258). R is the simulator's, asked with the same key; with
-    `credit.reward_model` = learned it is a network R(s, a) trained on the batches so far, for all
-    terms. The critic predicts discounted sums of D_j.
+    (Dr.Reinforce, arXiv 2012.11258). R comes from the simulator, stepped with the same key; with
+    `credit.reward_model` = learned all terms come from a network R(s, a) trained on the batches so
+    far. The critic predicts discounted sums of D_j.
 
     Limits: the mean of D_j over the agent's own action is 0 in every state, so its true value is 0
-    and later terms add only noise. It learns what pays in the same step, as in Star-Spread, and not
-    what prepares a reward: in foraging, walking to food is not credited. The simulator takes N A
-    further steps per step."""
+    and later terms add only noise. The rule credits actions that pay in the same step, as in
+    Star-Spread, and not those that prepare a reward: in foraging, walking to food is not credited.
+    The simulator takes N A more steps per step."""
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         self.env, self.local = env, _Differences(config, env, varying)
@@ -55,8 +55,8 @@ class DifferenceRule:
         self.needs = frozenset({"probs"} | (set() if self.learned else {"states", "keys"}))
         if not self.learned and (reason := env.no_interventions()):
             raise UsageError(
-                f"{env.spec.name} cannot be asked what another action would have earned ({reason}):"
-                " set credit.reward_model to learned."
+                f"{env.spec.name} cannot simulate the rewards of other actions ({reason}): set "
+                "credit.reward_model to learned."
             )
         spec, learner = env.spec, config.learner
         self.model = RewardModel(learner.hidden, spec.n_agents, spec.n_actions)
@@ -79,14 +79,14 @@ class DifferenceRule:
         values: Values | None,
         graph: Graphs | None,
     ) -> Credit:
-        """GAE of the difference rewards, by a model that has not seen this batch."""
+        """GAE of the difference rewards, from a model that was not trained on this batch."""
         batch = self._with_differences(credit_state, batch)
         return self.local.assign(credit_state.statistics, batch, values, graph)
 
     def update(
         self, credit_state: DifferenceState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[DifferenceState, dict[str, Array]]:
-        """The statistics with this batch merged in, and gradient steps of the model on it."""
+        """Merge the batch into the statistics, and train the model on it."""
         paid = self._with_differences(credit_state, batch)
         statistics, _ = self.local.update(credit_state.statistics, paid)
         if not self.learned:
@@ -111,7 +111,7 @@ class DifferenceRule:
     def _rewards(
         self, credit_state: DifferenceState, batch: Batch
     ) -> tuple[Float[Array, "T B"], Float[Array, "T B N A"]]:
-        """The team reward of each step, and that of every other action of every agent."""
+        """The team reward of each step, and the one for each action of each agent."""
         if not self.learned:
             return batch.reward.sum(axis=-1), counterfactual_rewards(self.env, batch)
         params, inputs = credit_state.params, (batch.observation.global_state, batch.action)

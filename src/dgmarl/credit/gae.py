@@ -42,13 +42,13 @@ def gae(
         delta^i_t = r^i_t + gamma * bootstrap_t * V^i(successor of t) - V^i_t
         GAE^i_t   = delta^i_t + gamma * lambda * continues_t * GAE^i_{t+1}
 
-    The critic's target is `gae(...) + value`. For a team reward, pass it to every agent.
+    The critic's target is `gae(...) + value`. For a team reward, repeat it for every agent.
 
     reward, value, next_value: per agent; next_value is the value of the true successor, before any
       reset.
-    bootstrap: not terminated.  continues: not (terminated or truncated). The end of the rollout
-      needs no mark. Steps after `continues = False` may be padding, even NaN: they do not affect
-      earlier steps.
+    bootstrap: not terminated.  continues: not (terminated or truncated); the end of the rollout
+      need not be marked. Steps after `continues = False` may be padding, even NaN: they do not
+      affect earlier steps.
 
     >>> one = jnp.ones((3, 1))
     >>> true = jnp.ones(3, bool)
@@ -72,12 +72,12 @@ def discounted_sums(
 ) -> Float[Array, "T *B N"]:
     """sum over t' >= t in the same episode of decay^(t' - t) * signal[t'].
 
-    x_t = signal_t + factor_t * x_{t+1} is associative in (factor, signal), so it takes log T
-    sequential steps instead of T, which reduces kernel launches on an accelerator."""
+    The recursion x_t = signal_t + factor_t * x_{t+1} is associative in (factor, signal). It takes
+    log T sequential steps instead of T, which saves kernel launches on an accelerator."""
     factor = jnp.where(continues[..., None], jnp.asarray(decay, signal.dtype), 0)
 
     def combine(later: tuple[Array, Array], now: tuple[Array, Array]) -> tuple[Array, Array]:
-        # A factor of zero must also cut NaN, which padding may contain.
+        # A factor of 0 must also remove NaN, which padding may contain.
         carried = jnp.where(now[0] == 0, 0, now[0] * later[1])
         return now[0] * later[0], now[1] + carried
 
@@ -86,7 +86,7 @@ def discounted_sums(
 
 
 def require_floats(**arrays: Any) -> list[Array]:
-    """As JAX arrays; a ValueError unless all are floats of one dtype and shape [T, ..., N]."""
+    """Convert to JAX arrays; a ValueError unless floats of one dtype and shape [T, ..., N]."""
     converted = {name: jnp.asarray(array) for name, array in arrays.items()}
     first_name, first = next(iter(converted.items()))
     if first.ndim < 2:
@@ -108,7 +108,7 @@ def require_floats(**arrays: Any) -> list[Array]:
 
 
 def require_masks(per_agent: Float[Array, "T *B N"], **masks: Any) -> list[Bool[Array, "T *B"]]:
-    """As JAX arrays; a ValueError unless they are Boolean with one entry per step."""
+    """Convert to JAX arrays; a ValueError unless Boolean with one entry per step."""
     converted = {name: jnp.asarray(mask) for name, mask in masks.items()}
     for name, mask in converted.items():
         if mask.dtype != jnp.bool_:
@@ -122,7 +122,7 @@ def require_masks(per_agent: Float[Array, "T *B N"], **masks: Any) -> list[Bool[
 
 
 def require_fractions(**numbers: Any) -> None:
-    """A ValueError unless all are scalars in [0, 1]; traced values are not checked."""
+    """Raise a ValueError unless all are scalars in [0, 1]; traced values are not checked."""
     for name, number in numbers.items():
         if jnp.ndim(number) != 0:
             raise ValueError(

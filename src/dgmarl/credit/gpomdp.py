@@ -4,9 +4,8 @@ The paper's equations gpomdp and grad_graph have two discounts, gamma^t for the 
 for the reward. The gradient of J = E sum_k gamma^k r_k has only the second, with k counted from the
 start of the trajectory, and so does the paper's proof (the single-trajectory estimate before
 equation boundK); with both, later steps are discounted twice and the estimate is biased. This
-module uses gamma^k only. Two more corrections: the score in equation gpomdp is that of agent j
-(printed with a^i, s^i), and T_ji^H is the lag after t (printed as an absolute time, but added to
-t)."""
+module uses gamma^k only. Two more corrections: the score in equation gpomdp is agent j's (printed
+with a^i, s^i), and T_ji^H is a lag after t (printed as an absolute time, but added to t)."""
 
 from functools import partial
 from typing import Any
@@ -75,7 +74,7 @@ def graph_gpomdp(
 
 @jax.jit
 def _returns(reward, gamma):
-    """Entry [m, t, 0]: the team reward from t on, discounted from the start."""
+    """Entry [m, t, 0]: the team rewards from t on, discounted from the start."""
     team = jnp.swapaxes(reward.sum(-1, keepdims=True), 0, 1)
     continues = jnp.ones(team.shape[:-1], bool)
     return jnp.swapaxes(_from_start(discounted_sums(team, continues, gamma), gamma), 0, 1)
@@ -96,7 +95,7 @@ def _graph_returns(reward, graph, gamma):
 
 
 def _from_start(credit, gamma):
-    """From credit discounted from its own step, time first, to discounting from the start."""
+    """Convert credit [T, ...] discounted from its own step to discounting from the start."""
     steps = jnp.arange(credit.shape[0], dtype=credit.dtype).reshape(-1, *(1,) * (credit.ndim - 1))
     return jnp.asarray(gamma, credit.dtype) ** steps * credit
 

@@ -24,8 +24,8 @@ from dgmarl.rollout import Batch
 class GraphRule(LocalRule):
     """Adv = GAE of the own rewards + cross_weight * credit for the rewards of others.
 
-    With `credit.others` = mean the TD errors of others are averaged over those reached so far; with
-    two agents that is their sum."""
+    With `credit.others` = mean, the TD errors of the others reached so far are averaged instead of
+    summed; with two agents that is the same."""
 
     per_agent = False
 
@@ -54,7 +54,7 @@ class GraphRule(LocalRule):
     def _all_credit(
         self, batch: Batch, reward: Array, values: Values, graph: Graphs, own: Array
     ) -> Float[Array, "T B N"]:
-        """The advantage with full cross weight. own: GAE of the agents' own rewards."""
+        """The advantage with a cross weight of 1. own: GAE of the agents' own rewards."""
         masks = (batch.bootstrap, batch.continues, self.gamma, self.lambda_)
         steps = (reward, values.now, values.next, graph.edges, *masks)
         weight = {"unreached_weight": self.unreached_weight}
@@ -62,9 +62,9 @@ class GraphRule(LocalRule):
         if graph.edges.dtype != jnp.bool_:
             if self.form == "return" or reward_edges is not None:
                 raise UsageError(
-                    "The graph source gives soft edges, which have no reward graph and only the "
-                    "advantage form td: set credit.advantage_form to td and credit.reward_graph "
-                    "to none, or use Boolean edges."
+                    "The graph source gives soft edges, which support neither a reward graph nor "
+                    "the advantage form return: set credit.advantage_form to td and "
+                    "credit.reward_graph to none, or use Boolean edges."
                 )
             credit = partial(soft_graph_gae, *steps, **weight)
         else:
@@ -78,7 +78,7 @@ class GraphRule(LocalRule):
         return jnp.where(self.mean_of_others, credit(others="mean"), credit(others="sum"))
 
     def _reward_edges(self, batch: Batch, graph: Graphs) -> Bool[Array, "T B N N"] | None:
-        """Whose action moves whose reward at once."""
+        """Whose action affects whose reward in the same step; None: only the agent's own."""
         if self.reward_graph == "none":
             return graph.reward_edges
         if self.reward_graph == "self":
@@ -89,7 +89,7 @@ class GraphRule(LocalRule):
             edges = intervene_batch(self.env, batch).reward_graph
         else:
             edges = graph.reward_edges
-        # Nothing is paid after an end; a graph that is constant until then stays constant.
+        # Steps after the end do not matter: a graph that is constant until then stays constant.
         return jnp.where(batch.valid[..., None, None], edges, edges[:1])
 
 
@@ -101,6 +101,6 @@ def _check_reward_graph(kind: RewardGraphKind, env: Environment) -> None:
         )
     if kind == "measured" and (reason := env.no_interventions()):
         raise UsageError(
-            f"credit.reward_graph is measured, but {env.spec.name} cannot be asked what another "
-            f"action would have earned ({reason}): set credit.reward_graph to none."
+            f"credit.reward_graph is measured, but {env.spec.name} cannot simulate the rewards of "
+            f"other actions ({reason}): set credit.reward_graph to none."
         )

@@ -1,10 +1,10 @@
-"""Advantages through dependence graphs (Algorithm 1 of the paper): each agent is credited with what
-it could have reached.
+"""Advantages through dependence graphs (Algorithm 1 of the paper): each agent is credited with the
+rewards that it could have influenced.
 
-Algorithm 1 weighs the TD error of agent i at t in the advantage of agent j at t0 by whether j has
-reached i by then. Agents reach themselves, so once reached stays reached, and the double loop over
-t0 and t collapses to one look-up: the ordinary GAE of agent i at the meeting time. `meeting_tails`
-is that look-up; the rest is bookkeeping."""
+In Algorithm 1 the TD error of agent i at step t counts in the advantage of agent j at t0 if a path
+from (t0, j) has reached i by then. Agents reach themselves, so an agent that is reached stays
+reached, and the double loop over t0 and t reduces to one look-up: the ordinary GAE of agent i at
+the meeting time. `meeting_tails` is that look-up."""
 
 from collections.abc import Callable
 from functools import partial
@@ -40,7 +40,7 @@ from dgmarl.rollout import anywhere
 
 
 class Steps(NamedTuple):
-    """What happened, step by step; see `graph_gae` for each."""
+    """The per-step arguments of `graph_gae`."""
 
     reward: Float[Array, "T *B N"]
     value: Float[Array, "T *B N"]
@@ -73,9 +73,9 @@ def graph_gae(
 ) -> Float[Array, "T *B N"] | Float[Array, "T *B N N"]:
     """The advantage of every agent from the rewards it could have influenced.
 
-    With M the first step at which a path from (t, j) reaches i (`t + meeting_times`), GAE^i the
-    ordinary GAE of agent i, R^i = GAE^i + V^i its lambda-return, and c the credit of the pair
-    (nothing from M on if i is never reached):
+    M is the first step at which a path from (t, j) reaches i (`t + meeting_times`), GAE^i the
+    ordinary GAE of agent i, R^i = GAE^i + V^i its lambda-return, and c the credit of the pair (0 if
+    i is never reached):
 
         form "td", Algorithm 1:  c[t, j, i] = (gamma*lambda)^(M-t) * GAE^i[M]
         form "return":           c[t, j, i] = gamma^(M-t) * R^i[M]  for i != j,  GAE^j[t]  for i = j
@@ -83,8 +83,9 @@ def graph_gae(
         Adv[t, j] = c[t, j, j]
                     + sum over i != j of cross_weight * (c[t, j, i] - pair_baseline[t, j, i])
 
-    The "td" form drops credit that a critic with a view wider than agent i's own state has already
-    booked before M; the "return" form does not, and needs a baseline to keep its variance down.
+    If agent i's critic sees more than i's own state, its value may already include an effect before
+    M; the "td" form loses that credit. The "return" form does not, but needs a baseline to reduce
+    its variance.
 
     With others = "mean" ("td" form) the TD errors of others are averaged at each step instead of
     summed. With w[t', i] = 1 from M on and u before,
@@ -95,27 +96,27 @@ def graph_gae(
 
     reward, value, next_value: per agent; next_value is the value of the true successor, before any
       reset.
-    graph: A[t, j, i], Boolean: what j does at t can reach i's next state. Row = source, column =
+    graph: A[t, j, i], Boolean: j's action at t can influence i's next state. Row = source, column =
       target.
     bootstrap: not terminated.  continues: not (terminated or truncated); cuts both GAE and paths.
-      Steps after a `continues = False` may be padding: nothing in them reaches back past that step.
-    unreached_weight: weight of agents that have not been reached; the paper's runs: 1 - lambda.
-    pair_baseline: expectation of c[t, j, i] given what j saw before acting at t; "return" form
-      only.
-    reward_graph: B[k, i] = k's action moves i's reward immediately. The TD error of i at t counts
-      from the first step at which some k reached earlier has A[t, k, i] or B[k, i]. Constant in
-      time ([N, N] or [..., N, N]): as fast as without. One per step (shape of `graph`), "td" form
-      only: where they differ the weights may switch off again, exact in O(T^2 N^3). Default: only i
-      itself.
-    cross_weight: one number, one per pair (broadcast to [..., N, N]), or one per step and pair
-      (shape of `graph`).
-    others: "sum" or "mean" of the reached others. The mean costs O(T N^2) more for each
-      different lag at which an agent meets others, at most min(N - 1, T).
+      Steps after `continues = False` may be padding: they do not affect earlier steps.
+    unreached_weight: weight of agents that have not been reached; 1 - lambda in the paper's runs.
+    pair_baseline: expectation of c[t, j, i] given j's observation at t, before its action; "return"
+      form only.
+    reward_graph: B[k, i] = k's action affects i's reward in the same step. The TD error of i at t
+      counts from the first step at which some k reached earlier has A[t, k, i] or B[k, i]. Constant
+      in time ([N, N] or [..., N, N]): no extra cost. One per step (shape of `graph`), "td" form
+      only: if they differ, weights may become 0 again, computed exactly in O(T^2 N^3). Default:
+      only i itself.
+    cross_weight: a scalar, one per pair (broadcast to [..., N, N]), or one per step and pair (shape
+      of `graph`).
+    others: "sum" or "mean" of the reached others. The mean costs O(T N^2) more for each different
+      lag at which an agent meets others, at most min(N - 1, T).
     per_pair: return the summands [T, ..., j, i] instead of their sum over i.
     method, max_degree: see `meeting_times`.
-    own: the result of `gae` on the same arguments, where the caller has it already.
+    own: the result of `gae` on the same arguments, if already computed.
 
-    A chain 0 -> 1 -> 2 in which agent 2 earns 1 at the second step: agent 0 reaches it in two
+    A chain 0 -> 1 -> 2 in which agent 2 earns 1 at the second step: agent 0 reaches agent 2 in two
     steps, not in one.
 
     >>> chain = jnp.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]], bool)
@@ -133,15 +134,8 @@ def graph_gae(
     shape = (*reward.shape, reward.shape[-1])
     _check_options(advantage_form, pair_baseline, reward_graph, cross_weight, shape)
     _check_others(others, advantage_form)
-    options = {
-        "form": advantage_form,
-        "others": others,
-        "per_pair": per_pair,
-        "max_degree": degree_bound(graph, method, max_degree),
-    }
-    steps = Steps(reward, value, next_value, bootstrap, continues)
     return _graph_gae(
-        steps,
+        Steps(reward, value, next_value, bootstrap, continues),
         graph,
         gamma,
         lambda_,
@@ -150,7 +144,10 @@ def graph_gae(
         reward_graph,
         cross_weight,
         own,
-        **options,
+        form=advantage_form,
+        others=others,
+        per_pair=per_pair,
+        max_degree=degree_bound(graph, method, max_degree),
     )
 
 
@@ -170,16 +167,16 @@ def soft_graph_gae(
     others: OthersWeight = "sum",
     per_pair: bool = False,
 ) -> Float[Array, "T *B N"] | Float[Array, "T *B N N"]:
-    """Algorithm 1 with soft edges: the TD error of i counts with the strongest path that has
-    reached it, not with 0 or 1.
+    """Algorithm 1 with soft edges: the TD error of i is weighted by the strongest path that has
+    reached it, not by 0 or 1.
 
         Adv[t0, j] = sum over i, t >= t0 of (gamma*lambda)^(t-t0) * w * delta^i_t
         w = (1 - unreached_weight) * S + unreached_weight
         S = largest product of weights along a path from (t0, j) to (t, i)
 
     weights: floats in [0, 1], row = source, column = target; every agent reaches itself with weight
-      1. O(T^2 N^3); with weights 0 and 1 the same as `graph_gae`, whose other arguments it shares.
-    """
+      1. The other arguments are those of `graph_gae`, which gives the same for weights 0 and 1.
+      Costs O(T^2 N^3)."""
     reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
     weights = _require_agents(require_weights(weights), reward, "weights")
     bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
@@ -203,15 +200,15 @@ def credited_rewards(
     lambda_: float,
     **options: Any,
 ) -> Float[Array, "T N"]:
-    """Which later reward of whom is credited to what `agent` did at step t: entry [t', i] is the
+    """The weight of every reward in the credit of `agent`'s action at step t: entry [t', i] is the
     weight of r^i_{t'}.
 
-    The advantage is linear in the rewards, so these weights are its derivative; in the "td" form
-    they are the weights of the TD errors too. options: those of `graph_gae` that bear on it
+    The advantage is linear in the rewards, so the weights are its derivative; in the "td" form they
+    are also the weights of the TD errors. options: those of `graph_gae` that affect the weights
     (unreached_weight, advantage_form, reward_graph, cross_weight, others)."""
     graph, ends = require_graph(graph), jnp.asarray(ends)
     if graph.ndim != 3:
-        raise ValueError(f"graph must be one window [T, N, N], got {graph.shape}")
+        raise ValueError(f"graph must have the shape [T, N, N], got {graph.shape}")
     zero = jnp.zeros(graph.shape[:-1])
 
     def advantage(reward):
@@ -230,11 +227,11 @@ def meeting_tails(
     finish: Callable[[Int[Array, ""], Float[Array, "*B N N"]], Any],
     max_degree: int | None = None,
 ) -> Any:
-    """Stacks `finish(t, tail)` over t, where tail[j, i] = decay^lag * table[t + lag, i] at the lag
-    of the pair, 0 if never.
+    """Stack `finish(t, tail)` over t, where tail[j, i] = decay^lag * table[t + lag, i] with the lag
+    of the pair, 0 if it never meets.
 
-    now: the pairs that meet at once, from the step's graph (see `scan_lags`). Only one step's pairs
-      are held at a time."""
+    now: maps the graph of a step to the pairs with lag 0 (see `scan_lags`). Only the pairs of one
+      step are in memory at a time."""
     powers = decay ** jnp.arange(graph.shape[0], dtype=table.dtype)
 
     def emit(t, lags):
@@ -254,8 +251,8 @@ def mean_tails(
 ) -> Float[Array, "T *B N N"]:
     """The summands of `others = "mean"` without the diagonal, from the lags of all pairs.
 
-    The weights of a start change only when it meets somebody, so the weighted sum over later steps
-    is a sum over the lags at which it does, of the change of weights times one tail."""
+    The weights of a start (t, j) change only when it meets an agent. So the weighted sum over later
+    steps is a sum over these lags, of the change of the weights times one tail."""
     other = ~jnp.eye(table.shape[-1], dtype=bool)
     lags = jnp.where(other, lags, NEVER)
     at_first = _mean_weights(jnp.broadcast_to(unreached, lags.shape), other)
@@ -272,7 +269,7 @@ def mean_tails(
         return total, lag, weights
 
     def next_meeting(carry, _):
-        # Few agents meet others at many different lags.
+        # Usually there are few different lags: skip the rest.
         return lax.cond(anywhere(carry[1] < NEVER), meet, lambda *same: same, *carry), None
 
     never_yet = jnp.full_like(lags[..., :1], -1)
@@ -282,7 +279,7 @@ def mean_tails(
 
 
 def _mean_weights(weight: Float[Array, "... N"], other: Bool[Array, "... N"]) -> Array:
-    """The weights of other agents, divided by their sum where that exceeds 1."""
+    """The weights of other agents, divided by their sum if that exceeds 1."""
     weight = jnp.where(other, weight, 0)
     return weight / jnp.maximum(1, weight.sum(axis=-1, keepdims=True))
 
@@ -324,11 +321,13 @@ def _graph_gae(
         return jax.vmap(finish)(jnp.arange(graph.shape[0]), credit)
 
     def by_lags(reward_graph):
-        reached = lambda edges: edges if reward_graph is None else edges | reward_graph  # noqa: E731
+        def now(edges):
+            return edges if reward_graph is None else edges | reward_graph
+
         decay, ends = gamma * lambda_ if form == "td" else gamma, ~steps.continues
         if not mean:
-            return meeting_tails(table, decay, graph, ends, reached, finish, max_degree)
-        lags = scan_lags(graph, ends, reached, lambda _, lags: lags, max_degree)
+            return meeting_tails(table, decay, graph, ends, now, finish, max_degree)
+        lags = scan_lags(graph, ends, now, lambda _, lags: lags, max_degree)
         return finish_all(mean_tails(table, decay, lags, unreached))
 
     def by_steps(reward_graph):
@@ -356,22 +355,22 @@ def _soft_pairs(steps, weights, gamma, lambda_, cross_weight, unreached_weight, 
 
 
 def _mean_of_strengths(unreached, strength):
-    """The weights of `others = "mean"`, from the strength at which each agent is reached."""
+    """The weights of `others = "mean"`, from the strength with which each agent is reached."""
     strength = strength.astype(unreached.dtype)
-    # An agent reaches itself with strength 1 from its start to the end of the episode.
+    # An agent reaches itself with strength 1 until the episode ends.
     running = jnp.diagonal(strength, axis1=-2, axis2=-1)[..., None]
     weight = (1 - unreached) * strength + unreached * running
     return _mean_weights(weight, ~jnp.eye(strength.shape[-1], dtype=bool))
 
 
 def _rounded(unreached_weight, dtype):
-    """The weight as the complement of that of reached agents: 0.05 becomes 1 - lambda exactly as
-    the paper's runs compute it."""
+    """The unreached weight, rounded as 1 - (1 - weight): 0.05 becomes the 1 - lambda of the paper's
+    runs exactly."""
     return 1 - jnp.asarray(1 - unreached_weight, dtype)
 
 
 def _plain_credit(steps, gamma, lambda_):
-    """TD errors and GAE of each agent, and the two constants in the dtype of the rewards."""
+    """TD errors and GAE of each agent, and gamma and lambda in the dtype of the rewards."""
     gamma, lambda_ = (jnp.asarray(number, steps.reward.dtype) for number in (gamma, lambda_))
     delta = td_errors(steps.reward, steps.value, steps.next_value, steps.bootstrap, gamma)
     return delta, discounted_sums(delta, steps.continues, gamma * lambda_), gamma, lambda_
@@ -379,10 +378,7 @@ def _plain_credit(steps, gamma, lambda_):
 
 def _pair_summands(credit, own, start, unreached, baseline, cross_weight):
     """What each target i adds to the advantage of j: its own GAE on the diagonal, weighted credit
-    elsewhere.
-
-    start: the tail at the start itself, which unreached agents keep with the weight `unreached`.
-    """
+    elsewhere. start: the tail at lag 0, with the weight `unreached`."""
     credit = (1 - unreached) * credit + unreached * start[..., None, :]
     if baseline is not None:
         credit = credit - baseline
@@ -391,12 +387,11 @@ def _pair_summands(credit, own, start, unreached, baseline, cross_weight):
 
 
 def path_sums(signal, now, edges, continues, decay, product, weigh=None):
-    """Entry [t0, j, i]: sum over t >= t0 of decay^(t-t0) * w * signal[t, i], w = strength at which
-    j's paths meet i at t.
+    """Entry [t0, j, i]: sum over t >= t0 of decay^(t-t0) * w * signal[t, i], where w is the
+    strength with which paths from (t0, j) meet i at t.
 
-    One pass forwards in time for all starts at once: `reached[t0, j, k]` is how strongly (t0, j)
-    has reached k before t, and w the product of that with now[t]. weigh: maps the strengths of all
-    pairs to weights."""
+    One forward pass for all starts: `reached[t0, j, k]` is the strength with which (t0, j) has
+    reached k before t, and w its product with now[t]. weigh: maps strengths to weights."""
     n_steps = signal.shape[0]
     starts = jnp.arange(n_steps).reshape(-1, *(1,) * (edges.ndim - 1))
     loops = jnp.eye(edges.shape[-1], dtype=edges.dtype)
@@ -434,7 +429,7 @@ def _check_cross_weight(cross_weight: Any, expected: tuple[int, ...]) -> None:
     )
     if shape != expected and not broadcasts:
         raise ValueError(
-            f"cross_weight must be one number, broadcast to {pairs} or have the shape "
+            f"cross_weight must be a scalar, broadcast to {pairs} or have the shape "
             f"{expected}, got {shape}"
         )
 
@@ -443,23 +438,19 @@ def _check_others(others: str, form: str) -> None:
     if others not in ("sum", "mean"):
         raise ValueError(f"others must be 'sum' or 'mean', got {others!r}")
     if others == "mean" and form != "td":
-        raise ValueError("others='mean' averages TD errors: it belongs to advantage_form='td'")
+        raise ValueError("others='mean' averages TD errors: it needs advantage_form='td'")
 
 
 def _check_options(
-    form: str,
-    pair_baseline: Any,
-    reward_graph: Any,
-    cross_weight: Any,
-    pairs: tuple[int, ...],
+    form: str, pair_baseline: Any, reward_graph: Any, cross_weight: Any, pairs: tuple[int, ...]
 ) -> None:
-    """pairs: the shape of a number per step and pair."""
+    """pairs: the shape [T, ..., N, N] of one entry per step and pair."""
     if form not in ("td", "return"):
         raise ValueError(f"advantage_form must be 'td' or 'return', got {form!r}")
     if pair_baseline is not None and form != "return":
         raise ValueError(
-            "pair_baseline belongs to advantage_form='return'; the 'td' form has its baseline in "
-            "the TD errors"
+            "pair_baseline is for advantage_form='return'; the TD errors of the 'td' form contain "
+            "their baseline"
         )
     if pair_baseline is not None and jnp.shape(pair_baseline) != pairs:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""k-hop credit: each agent is credited with the agents near it in the graph of the step."""
+"""k-hop credit: each agent is credited with the rewards of agents near it in the step's graph."""
 
 from typing import Any
 
@@ -18,14 +18,13 @@ from dgmarl.rollout import Batch
 class KHopRule(LocalRule):
     """Adv[t, j] = sum of GAE^i[t] over the agents i within k hops of j in the graph of step t.
 
-    The truncated advantage of scalable actor-critic (arXiv 2006.06555; with graphs that change
-    over time 2006.06626). All later rewards of a near agent count from step t on, also those before
-    a path could reach it, and an agent that only the graphs of later steps lead to is left out:
-    what graph credit does otherwise. With soft edges an agent counts with the strongest path of k
-    edges."""
+    The truncated advantage of scalable actor-critic (arXiv 2006.06555; with graphs that change over
+    time 2006.06626). Unlike graph credit, it counts rewards of a near agent before a path could
+    reach it, and ignores agents that are reached only through graphs of later steps. With soft
+    edges an agent is weighted by the strongest path of k edges."""
 
     needs: frozenset[str] = frozenset({"graph"})
-    per_agent = False  # rewards of several agents are added up
+    per_agent = False  # rewards of several agents are summed
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         super().__init__(config, env, varying)
@@ -45,8 +44,8 @@ class KHopRule(LocalRule):
 def within_hops(
     edges: Bool[Array, "*B N N"] | Float[Array, "*B N N"], k: int
 ) -> Bool[Array, "*B N N"] | Float[Array, "*B N N"]:
-    """Entry [j, i]: whether a path of at most k edges, self-loops included, leads from j to i; for
-    soft edges the largest product of weights along one."""
+    """Entry [j, i]: whether a path of k edges, self-loops included, leads from j to i; for soft
+    edges the largest product of weights along such a path."""
     product = boolean_product if edges.dtype == jnp.bool_ else max_product
     near = edges = jnp.maximum(edges, jnp.eye(edges.shape[-1], dtype=edges.dtype))
     for _ in range(k - 1):

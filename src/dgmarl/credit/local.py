@@ -22,32 +22,30 @@ class LocalRule:
 
     needs: frozenset[str] = frozenset()
     per_agent: bool = True
-    """The paper's reward statistics for this rule are one per agent, not one for all."""
+    """Whether `standardise` keeps statistics per agent, as the paper does for this rule."""
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
-        # A learner that replays episodes scales the rewards it samples.
+        # Learners that replay episodes scale the rewards they sample.
         replays = find_method(config.method).whole_episodes
         self.scaling: RewardScaling = "none" if replays else config.credit.reward_scaling
         self.gamma, self.lambda_ = config.learner.gamma, config.learner.lambda_
 
     def init(self, key: PRNGKeyArray, env: Environment) -> RunningStatistics | None:
-        """One statistic for all agents; the paper's standardisation has one per agent."""
+        """Initial reward statistics; None without scaling."""
         if self.scaling == "none":
             return None
         per_agent = self.per_agent and self.scaling == "standardise"
         return initial_statistics((env.spec.n_agents,) if per_agent else ())
 
     def paid(self, batch: Batch) -> Float[Array, "T B K"]:
-        """The rewards that this rule pays, one per agent, or one for the team."""
+        """The rewards that this rule credits, one per agent, or one for the team."""
         return batch.reward
 
     def assign(
         self, credit_state: Any, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
-        """GAE of the paid rewards, scaled by statistics that include this batch.
-
-        Without values the rewards are raw: a replay keeps them so, and scales what it samples.
-        """
+        """GAE of the credited rewards, scaled by statistics that include this batch. Without values
+        (for Q-learners) only the raw rewards."""
         paid = self.paid(batch)
         if values is None:
             return Credit(paid)
@@ -62,9 +60,8 @@ class LocalRule:
     ) -> tuple[Any, dict[str, Array]]:
         """The reward statistics with this batch merged in.
 
-        `scale` measures single agents' rewards whatever the rule pays, so that the scale is the
-        same for every rule; the paper standardises what the rule pays.
-        """
+        `scale` uses the agents' own rewards for every rule, so that all rules have the same scale;
+        the paper standardises the rewards that the rule credits."""
         if self.scaling == "none":
             return credit_state, {}
         seen = batch.reward if self.scaling == "scale" else self.paid(batch)

@@ -1,21 +1,21 @@
-"""Partial reward decoupling (PRD): an agent is credited with the rewards of those whose
-action-value attends to it.
+"""Partial reward decoupling (PRD): an agent is credited with the rewards of the agents whose
+action-value critic attends to it.
 
     w_ij      attention of agent i's critic Q_i on agent j, softmax over j != i
     m_ij      soft: (N - 1) w_ij.   hard: 1 if (N - 1) w_ij > threshold, else 0.   m_jj = 1
     r~^j_t    sum_i m_ij(t) r^i_t
     Adv[t, j] GAE of r~^j with the learner's state value, whose target is the return of r~^j
 
-Sources: Freed and others, arXiv 2112.12740; Kapoor and others, arXiv 2408.04295 (PRD-MAPPO: the
-state value as baseline, of linear cost, and soft weights). As there, the agents relevant to j are
-those whose return depends on j's action. Attention is measured relative to equal attention,
-1 / (N - 1), so that equal attention is team credit and one threshold serves teams of any size; the
-published hard weights compare w_ij itself.
+Sources: Freed et al., arXiv 2112.12740; Kapoor et al., arXiv 2408.04295 (PRD-MAPPO: soft weights,
+and the state value as a baseline of linear cost). As there, the agents relevant to j are those
+whose return depends on j's action. Attention is relative to uniform attention, 1 / (N - 1), so that
+uniform attention is team credit and one threshold works for teams of any size; the published hard
+weights compare w_ij itself.
 
 Limits: attention is not influence; a critic may attend to a teammate because its observation is
-informative. The weights are those of the step of the reward: no path in time is followed (for
-that, `--graph attention` with graph credit). In a team of two the only other has weight 1, which is
-team credit. The last step before a time-out or the end of a rollout teaches Q nothing, for its
+informative. Only the weights at the step of the reward count, no paths over time (for these,
+`--graph attention` with graph credit). With two agents the other has weight 1, which is team
+credit. Q learns nothing from the last step before a time-out or the end of a rollout, because the
 successor's action is not recorded."""
 
 from typing import Any

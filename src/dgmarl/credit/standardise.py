@@ -1,8 +1,8 @@
 """Reward standardisation with running mean and variance, merged batch by batch.
 
 The shape of the statistics differs between the paper's methods: a scalar of the summed reward for
-global credit, one per agent for local credit, a scalar over all agents' rewards for dependence
-graphs. Statistics are updated before they are applied."""
+global credit, one value per agent for local credit, a scalar over all agents' rewards for
+dependence graphs. Statistics are updated before they are applied."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from dgmarl.graphs.reach import Arrays
 
 _FIRST_COUNT = 1e-4
 TINY = 1e-12
-"""Least mean square, so that rewards that have all been 0 stay 0."""
+"""Lower bound of the mean square, so that rewards stay 0 if all have been 0."""
 
 
 class RunningStatistics(NamedTuple):
@@ -50,11 +50,11 @@ def statistics_of(
     valid: Bool[Arrays, "*B"] | None = None,
     shape: tuple[int, ...] = (),
 ) -> RunningStatistics:
-    """Of the valid steps of one batch [..., N]. shape: () for a scalar, (N,) for one per agent."""
+    """Statistics of the valid steps of a batch [..., N]. shape: () for a scalar, (N,) per agent."""
     if shape not in ((), batch.shape[-1:]):
         raise ValueError(
-            f"statistics of shape {shape} fit neither one scalar nor the {batch.shape[-1]} agents "
-            "of the batch"
+            f"statistics must be a scalar or have one entry for each of the {batch.shape[-1]} "
+            f"agents of the batch, got shape {shape}"
         )
     if valid is not None and (valid.dtype != jnp.bool_ or valid.shape != batch.shape[:-1]):
         raise ValueError(
@@ -70,13 +70,12 @@ def statistics_of(
 
 
 def merge(statistics: RunningStatistics, batch: RunningStatistics) -> RunningStatistics:
-    """Combined statistics, by the parallel algorithm of Chan et al.; the first if the second is
-    empty.
+    """Combine statistics by the parallel algorithm of Chan et al.; unchanged by an empty batch.
 
-        delta    = batch mean - mean,  n = count + batch count
-        mean    += delta * batch count / n
-        variance = (variance * count + batch variance * batch count
-                    + delta^2 * count * batch count / n) / n"""
+    delta    = batch mean - mean,  n = count + batch count
+    mean    += delta * batch count / n
+    variance = (variance * count + batch variance * batch count
+                + delta^2 * count * batch count / n) / n"""
     mean, variance, count = statistics
     total = count + batch.seen
     delta = batch.mean - mean

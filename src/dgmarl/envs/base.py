@@ -36,7 +36,7 @@ class EnvSpec:
     """Whether `global_state` is `agents_view.reshape(-1)`; a replay buffer then stores only the
     latter."""
     action_names: tuple[str, ...] = ()
-    """What pages call the actions 0, 1, ...; empty: their numbers."""
+    """Names of the actions 0, 1, ... in reports; empty: their indices."""
 
 
 class Observation(NamedTuple):
@@ -73,10 +73,10 @@ class Environment(ABC, Generic[State]):
     the compilation time for no gain."""
     can_intervene: bool = True
     """Whether `step` may be called again from an earlier state, as interventional graphs and
-    difference rewards do; False for a wrapper of a simulator that cannot be set back."""
+    difference rewards do; False for a simulator that cannot restore earlier states."""
     on_host: bool = False
-    """Whether episodes are played outside the compiled program. A state can then be stepped from
-    only once, or again after `step_kept`, and new episodes begin with `begin_where`."""
+    """Whether episodes run outside the compiled program. `step` then invalidates the state it is
+    given, `step_kept` does not, and `begin_where` starts new episodes."""
 
     @abstractmethod
     def reset(self, key: PRNGKeyArray) -> tuple[State, Observation]:
@@ -91,18 +91,18 @@ class Environment(ABC, Generic[State]):
     def step_kept(
         self, key: PRNGKeyArray, state: State, action: Int[Array, "N"]
     ) -> tuple[State, Observation, Outcome]:
-        """`step`, after which `state` may be stepped from again."""
+        """`step` that leaves `state` valid, so that it can be stepped again."""
         return self.step(key, state, action)
 
     def begin_where(
         self, key: PRNGKeyArray, done: Bool[Array, ""], state: State, observation: Observation
     ) -> tuple[State, Observation]:
-        """A new episode if this one is done, else what was given; only called if `on_host`."""
+        """Reset if `done`, else return `state, observation`; only called if `on_host`."""
         raise NotOfferedError(self, "begin_where")
 
     def no_interventions(self) -> str:
         """Why `step` cannot be called again from an earlier state; empty if it can."""
-        return "" if self.can_intervene else "its simulator cannot be set back"
+        return "" if self.can_intervene else "its simulator cannot restore earlier states"
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
         """Optional. Entry [j, i]: whether j's action in this state can influence i's next local
@@ -124,8 +124,8 @@ class Environment(ABC, Generic[State]):
         raise NotOfferedError(self, "draw")
 
     def close(self) -> None:
-        """Give back what lives outside this object, such as processes; episodes that run are lost,
-        new ones can begin."""
+        """Release external resources such as processes. Running episodes are lost; new ones can be
+        started."""
 
     def offers(self, method: str) -> bool:
         """Whether this environment implements the optional `method`."""
@@ -133,7 +133,7 @@ class Environment(ABC, Generic[State]):
 
 
 def random_actions(key: PRNGKeyArray, observation: Observation) -> Int[Array, "*B N"]:
-    """Uniform over the available actions of every agent, from one random number per agent."""
+    """A uniformly random available action per agent, from one random number per agent."""
     rank = jnp.cumsum(observation.action_mask, axis=-1)
     chosen = jnp.floor(jax.random.uniform(key, rank.shape[:-1]) * rank[..., -1])
     return (rank <= chosen[..., None]).sum(axis=-1).clip(max=rank.shape[-1] - 1)

@@ -24,7 +24,7 @@ ARRAYS = {
     "terminated": ((), jnp.bool_, "one boolean"),
     "truncated": ((), jnp.bool_, "one boolean"),
 }
-"""Fields of `Observation` and `Outcome`: sizes by their names in the spec, dtype, and in words."""
+"""Fields of `Observation` and `Outcome`: shape as fields of the spec, dtype, description."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def check_env(env: Environment, seed: int = 0) -> list[Finding]:
 
 
 class _BrokenError(Exception):
-    """The sentence of a violation after which nothing else can be checked."""
+    """A violation after which nothing else can be checked."""
 
 
 def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
         )
     names = spec.action_names
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        yield _violation(f"`spec.action_names` is {names!r}, but must be a tuple of texts.")
+        yield _violation(f"`spec.action_names` is {names!r}, but must be a tuple of strings.")
     elif len(names) not in (0, spec.n_actions):
         yield _violation(
             f"`spec.action_names` has {len(names)} names, but n_actions is {spec.n_actions}: name "
@@ -100,7 +100,7 @@ def _check_shapes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     if not isinstance(outcome.info, dict):
         yield _violation(
             f"step: outcome.info is a {type(outcome.info).__name__}, but must be a dict of arrays "
-            "(an empty one will do)."
+            "(possibly empty)."
         )
 
 
@@ -132,8 +132,7 @@ def _check_same_state(before: Any, after: Any) -> Iterator[Finding]:
     """The state is a scan carry, so structure, shapes and dtypes must not change."""
     if jax.tree.structure(before) != jax.tree.structure(after):
         yield _violation(
-            "step returns a state of another structure than it was given: keep the same fields in "
-            "the same order."
+            "step returns a state of a different structure: keep the same fields in the same order."
         )
         return
     paths = jax.tree_util.tree_leaves_with_path(before)
@@ -165,7 +164,7 @@ def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
     ):
         yield _violation(
             "`spec.state_is_obs` is set, but global_state is not agents_view.reshape(-1): leave "
-            "it out, or make it so."
+            "it out, or return that."
         )
     action = random_actions(key, observation)
     once, again = env.step(key, state, action), env.step(key, state, action)
@@ -176,20 +175,19 @@ def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
         )
     elif not _equal(once, jax.jit(env.step)(key, state, action), tolerance=1e-4):
         yield _violation(
-            "step gives another result under jit than without: a value is fixed while tracing; "
-            "keep it in the state."
+            "step gives a different result under jit: a value is fixed during tracing; keep it in "
+            "the state."
         )
-    for name in sorted(
-        changed for changed, value in _fingerprint(env).items() if attributes.get(changed) != value
-    ):
+    changed = {name for name, value in _fingerprint(env).items() if attributes.get(name) != value}
+    for name in sorted(changed):
         yield _violation(
-            f"reset or step changes self.{name}: that happens only while tracing, not at each "
-            "step; keep it in the state."
+            f"reset or step changes self.{name}, which happens during tracing only: keep it in the "
+            "state."
         )
 
 
 def _check_seeds(env: Environment, key: jax.Array) -> Iterator[Finding]:
-    """Two episodes with the same key and actions; only the simulator's place may differ."""
+    """Compare two episodes with the same key and actions, all but their state."""
 
     def first_steps() -> Any:
         state, observation = env.reset(key)
@@ -203,9 +201,8 @@ def _check_seeds(env: Environment, key: jax.Array) -> Iterator[Finding]:
 def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
     n = env.spec.n_agents
     state, _ = env.reset(key)
-    for method in ("oracle_graph", "oracle_reward_graph", "local_state"):
-        if env.offers(method):
-            _traced(getattr(env, method), f"{method}(state)", "", state)
+    for method in filter(env.offers, ("oracle_graph", "oracle_reward_graph", "local_state")):
+        _traced(getattr(env, method), f"{method}(state)", "", state)
     for method in filter(env.offers, ("oracle_graph", "oracle_reward_graph")):
         graph = np.asarray(jax.jit(getattr(env, method))(state))
         if graph.shape != (n, n) or graph.dtype != bool:
@@ -218,10 +215,9 @@ def _check_optional(env: Environment, key: jax.Array) -> Iterator[Finding]:
                 "oracle_graph lacks self-loops, but every agent influences itself: set the "
                 "diagonal to true."
             )
-    reason = env.no_interventions()
+    reason, interventional = env.no_interventions(), "`--graph interventional`"
     if not env.offers("oracle_graph"):
-        can = "`--graph interventional` can"
-        other = f"nor `--graph interventional` ({reason})" if reason else can
+        other = f"nor {interventional} ({reason})" if reason else f"{interventional} can"
         yield _note(f"oracle_graph is not offered: `--graph oracle` cannot be used, {other}.")
     if env.offers("local_state"):
         local = np.asarray(jax.jit(env.local_state)(state))
@@ -304,13 +300,13 @@ def _check_episodes(env: Environment, key: jax.Array) -> Iterator[Finding]:
     rewards = outcomes.reward[running]
     if rewards.shape[-1] > 1 and rewards.any() and (rewards == rewards[:, :1]).all():
         yield _note(
-            "all agents always received the same reward: with a team reward nobody's share can be "
-            "left out, so graph credit equals team credit up to scale."
+            "all agents always received the same reward: a team reward has no parts to leave out, "
+            "so graph credit equals team credit up to scale."
         )
 
 
 def play_randomly(env: Environment, key: jax.Array) -> Played:
-    """Random episodes, [T, E, ...]."""
+    """Steps of random episodes, [T, E, ...]."""
 
     def one_step(carry: Any, key: jax.Array) -> Any:
         state, observation, running = carry
@@ -319,9 +315,8 @@ def play_randomly(env: Environment, key: jax.Array) -> Played:
             loops = jnp.diagonal(jax.vmap(env.oracle_graph)(state), axis1=-2, axis2=-1)
         act_key, step_key = jax.random.split(key)
         keys = jax.random.split(step_key, N_EPISODES)
-        state, after, outcome = jax.vmap(env.step)(
-            keys, state, random_actions(act_key, observation)
-        )
+        action = random_actions(act_key, observation)
+        state, after, outcome = jax.vmap(env.step)(keys, state, action)
         done = outcome.terminated | outcome.truncated
         played = Played(observation, after, outcome._replace(info={}), running, loops.all(axis=-1))
         return (state, after, running & ~done), played
@@ -337,7 +332,7 @@ def play_randomly(env: Environment, key: jax.Array) -> Played:
 
 
 def _traced(function: Callable[..., Any], what: str, parts: str, *arguments: Any) -> Any:
-    """The abstract result of `function`, which must be a tuple if `parts` names its parts."""
+    """The abstract result of `function`, which must be a tuple of `parts` unless that is empty."""
     try:
         result = jax.eval_shape(function, *arguments)
     except Exception as error:

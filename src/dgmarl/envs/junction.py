@@ -1,11 +1,11 @@
-"""A traffic junction: an environment to start from. `dgmarl new-env my_env.py` writes this file.
+"""A traffic junction, a template for environments; `dgmarl new-env my_env.py` writes this file.
 
     dgmarl check-env my_env.py:Junction
     dgmarl train my_env.py:Junction --method mappo-dg --graph oracle --steps 1e5
 
-At each junction two one-way roads cross. A car drives or brakes, and pays its own `hurry` for every
-step until it has crossed. If two cars drive into one cell, both stay and pay 1 more. A selfish car
-drives; the team gains if it lets a queue in greater hurry go first."""
+At each junction two one-way roads cross. A car drives or brakes, and its reward is `-hurry` per
+step until it has crossed. If two cars drive into one cell, both stay and lose 1 more. A selfish car
+always drives; the team return is higher if it yields to a queue with more hurry."""
 
 from typing import NamedTuple
 
@@ -18,10 +18,10 @@ CROSSING = 3  # cells 0, 1 and 2 lead to the crossing; a car in cell 4 has left
 
 
 class JunctionState(NamedTuple):
-    """All that changes. A state holds arrays only, so that jit and vmap can handle it."""
+    """Dynamic state: arrays only, so that jit and vmap can handle it."""
 
-    cell: jax.Array  # [N] how far each car has come on its road
-    hurry: jax.Array  # [N] what one step costs it
+    cell: jax.Array  # [N] each car's position on its road
+    hurry: jax.Array  # [N] cost per step
     time: jax.Array
 
 
@@ -31,7 +31,7 @@ class Junction(Environment[JunctionState]):
     def __init__(self, junctions: int = 2, horizon: int = 16):
         n = 4 * junctions
         self.road = jnp.arange(n) // 2  # roads 0 and 1 cross, roads 2 and 3, ...
-        sizes = (n, 2, 7, 7 * n, horizon)  # agents, actions, view, global state, longest episode
+        sizes = (n, 2, 7, 7 * n, horizon)  # agents, actions, observation, global state, horizon
         self.spec = EnvSpec("junction", *sizes, action_names=("brake", "drive"))
 
     def reset(self, key):
@@ -49,7 +49,7 @@ class Junction(Environment[JunctionState]):
         rival, ahead = self.neighbours(state)
         meets = drives & (rival & drives[:, None]).any(axis=0)
         moves = drives & ~meets
-        for _ in range(3):  # a car that stays holds up those behind it
+        for _ in range(3):  # a car that stays blocks those behind it
             moves = moves & ~(ahead & ~moves[:, None]).any(axis=0)
         reward = -jnp.where(state.cell <= CROSSING, state.hurry, 0) - meets  # one per agent
         state = JunctionState(state.cell + moves, state.hurry, state.time + 1)
@@ -76,15 +76,15 @@ class Junction(Environment[JunctionState]):
         own = [state.cell == CROSSING - 1, state.cell == CROSSING, state.hurry, ahead.any(axis=0)]
         others = [rival.any(axis=0), queue, (rival * queue).sum(axis=-1)]
         view = jnp.stack([*own, *others], axis=-1).astype(jnp.float32)
-        may = jnp.ones((len(view), 2), bool)  # every action is available
-        return Observation(view, view.reshape(-1), may, alive=state.cell <= CROSSING)
+        mask = jnp.ones((len(view), 2), bool)  # every action is available
+        return Observation(view, view.reshape(-1), mask, alive=state.cell <= CROSSING)
 
     def oracle_graph(self, state):
         """Optional, for `--graph oracle`. Entry [j, i]: j's action can change i's next cell."""
         rival, ahead = self.neighbours(state)
         graph = (jnp.eye(len(rival), dtype=bool) | rival | ahead).astype(int)
-        return graph @ graph @ graph > 0  # and those of the cars behind i
+        return graph @ graph @ graph > 0  # also indirectly, through the cars ahead of i
 
     def local_state(self, state):
-        """Optional, for interventional and learned graphs: what belongs to each car alone."""
+        """Optional, for interventional and learned graphs: each car's own state."""
         return jnp.stack([state.cell, state.hurry], axis=-1)

@@ -26,7 +26,7 @@ class MatrixState(NamedTuple):
 
 
 class MatrixGame(Environment[MatrixState]):
-    """A game that starts in situation 0; `follow[s][a0][a1]` is the next one, or OVER."""
+    """A game that starts in situation 0; `follow[s][a0][a1]` is the next situation, or OVER."""
 
     def __init__(self, name: str, payoff: np.ndarray, follow: np.ndarray, horizon: int):
         self.payoff, self.follow = np.asarray(payoff, np.float32), np.asarray(follow, np.int32)
@@ -73,7 +73,25 @@ class MatrixGame(Environment[MatrixState]):
 
     def draw(self, state: MatrixState, graph: Bool[Array, "2 2"] | None = None) -> str:
         """The payoff matrix of the current situation, with the last joint action highlighted."""
-        return _draw(self, state, graph)
+        size, cell = self.spec.n_actions, 90.0
+        situation, (row, column) = int(state.situation), np.asarray(state.action)
+        shapes = [rect(0, 0, cell * (size + 1), cell * (size + 1), "#fbfaf7")]
+        for a in range(size):
+            shapes.append(text(cell * 0.5, cell * (a + 1.5), f"a⁰ = {a}", 18, agent_colour(0)))
+            shapes.append(text(cell * (a + 1.5), cell * 0.5, f"a¹ = {a}", 18, agent_colour(1)))
+            for b in range(size):
+                fill = "#ffe9a8" if (a, b) == (row, column) else "#fff"
+                shapes.append(rect(cell * (b + 1), cell * (a + 1), cell, cell, fill, stroke="#bbb"))
+                payoff = f"{self.payoff[situation, a, b]:g}"
+                shapes.append(text(cell * (b + 1.5), cell * (a + 1.5), payoff, 24))
+        shapes += [
+            circle(cell * 0.25, cell * 0.65, 8, agent_colour(0)),
+            circle(cell * 0.65, cell * 0.25, 8, agent_colour(1)),
+        ]
+        shapes += dependence_arrows(graph, np.array([[0.25, 0.65], [0.65, 0.25]]) * cell, 10)
+        return picture(
+            cell * (size + 1), cell * (size + 1), shapes, f"{self.spec.name}, situation {situation}"
+        )
 
 
 def climbing() -> MatrixGame:
@@ -110,26 +128,3 @@ def parse_matrix_game(text_: str) -> MatrixGame:
 
 def _one_shot(name: str, payoff: np.ndarray) -> MatrixGame:
     return MatrixGame(name, payoff[None], np.full((1, *payoff.shape), OVER), horizon=1)
-
-
-def _draw(game: MatrixGame, state: MatrixState, graph: object) -> str:
-    size, cell = game.spec.n_actions, 90.0
-    situation, (row, column) = int(state.situation), np.asarray(state.action)
-    shapes = [rect(0, 0, cell * (size + 1), cell * (size + 1), "#fbfaf7")]
-    for a in range(size):
-        shapes.append(text(cell * 0.5, cell * (a + 1.5), f"a⁰ = {a}", 18, agent_colour(0)))
-        shapes.append(text(cell * (a + 1.5), cell * 0.5, f"a¹ = {a}", 18, agent_colour(1)))
-        for b in range(size):
-            fill = "#ffe9a8" if (a, b) == (row, column) else "#fff"
-            shapes.append(rect(cell * (b + 1), cell * (a + 1), cell, cell, fill, stroke="#bbb"))
-            shapes.append(
-                text(cell * (b + 1.5), cell * (a + 1.5), f"{game.payoff[situation, a, b]:g}", 24)
-            )
-    shapes += [
-        circle(cell * 0.25, cell * 0.65, 8, agent_colour(0)),
-        circle(cell * 0.65, cell * 0.25, 8, agent_colour(1)),
-    ]
-    shapes += dependence_arrows(graph, np.array([[0.25, 0.65], [0.65, 0.25]]) * cell, 10)
-    return picture(
-        cell * (size + 1), cell * (size + 1), shapes, f"{game.spec.name}, situation {situation}"
-    )

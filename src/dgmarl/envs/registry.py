@@ -27,9 +27,9 @@ class Family:
     """A family of environments that share a prefix."""
 
     make: Callable[[str, dict[str, Any]], Environment]
-    """From the text after the slash and the options to an environment."""
+    """Makes an environment from the text after the slash and the options."""
     grammar: str
-    """What may stand after the slash, for people."""
+    """Syntax of the text after the slash, shown to users."""
     about: str
     """One line for the table of `dgmarl envs`."""
     examples: tuple[str, ...]
@@ -41,7 +41,7 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
     `noise=0`.
 
     trust: execute `module:Class` or `file.py:Class`. False, for an id that was read from a file:
-      only what this user has trained or checked before."""
+      only code that this user has trained on or checked before."""
     family, slash, rest = env_id.partition("/")
     if slash and family in FAMILIES:
         return FAMILIES[family].make(rest, options)
@@ -61,8 +61,8 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
 
 
 def name_of(env: Environment) -> str:
-    """The id under which `make_env` finds an environment's class, with other options perhaps; its
-    bare name if it is found nowhere."""
+    """The id with which `make_env` makes an environment of this class, perhaps with other options;
+    the bare class name if there is none."""
     family, adapter = env.spec.name.partition("/")[0], env.spec.name.partition(":")[0]
     own = type(env).__module__.startswith("dgmarl.")
     if own and (family in FAMILIES or adapter in ADAPTERS):
@@ -71,8 +71,8 @@ def name_of(env: Environment) -> str:
 
 
 def class_name(cls: type) -> str:
-    """The `module:Class` or `file.py:Class` under which `load_object` finds a class in any process;
-    its bare name if it is found nowhere."""
+    """The `module:Class` or `file.py:Class` with which `load_object` finds a class in any process;
+    the bare class name if there is none."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if file is None or cls.__qualname__ != cls.__name__:
         return cls.__name__
@@ -81,17 +81,17 @@ def class_name(cls: type) -> str:
 
 
 def wrapped_family(env: Environment) -> str:
-    """The id of the registered environment within wrappers; empty if there is none."""
+    """The id of the registered environment inside wrappers; empty if there is none."""
     inside: Any = env
     while isinstance(inside, Wrapper):
-        inside = getattr(inside, "env", None)  # a broken one may have none
+        inside = getattr(inside, "env", None)  # missing if a subclass does not call __init__
     name = name_of(inside) if isinstance(env, Wrapper) and inside is not None else ""
     return name if name.partition("/")[0] in FAMILIES else ""
 
 
 def with_wrapped_preset(resolved: Callable[[str], TrainConfig]) -> TrainConfig:
-    """`resolved("")`, or `resolved(id)` with the preset of the registered environment that its own
-    wraps. Where that cannot be made, whoever trains on it will be told."""
+    """`resolved("")`, or `resolved(id)` if its environment wraps the registered environment `id`,
+    whose preset then applies. If the environment cannot be made, training reports the error."""
     config = resolved("")
     try:
         found = load_object(config.env, "environment") if is_code(config.env) else None
@@ -149,8 +149,8 @@ def _custom(env_id: str, options: dict[str, Any]) -> Environment:
     """`module:Class` or `file.py:Class`, or a function in place of the class; called with the
     options.
 
-    Only subclasses of Environment and functions that are declared to return one are called:
-    `os:system` with an option `command` is a call too."""
+    Only subclasses of Environment and functions annotated to return one are called: `os:system`
+    with an option `command` would run a shell command."""
     found = load_object(env_id, "environment")
     if not _is_environment(found) and not _returns_environment(found):
         raise UsageError(
@@ -163,7 +163,7 @@ def _custom(env_id: str, options: dict[str, Any]) -> Environment:
 def _made(
     env_id: str, name: str, make: Callable[..., Environment], options: dict[str, Any]
 ) -> Environment:
-    """What `make` gives for the options; anything it raises becomes one sentence."""
+    """`make(**options)`; any exception becomes a UsageError."""
     try:
         return make(**options)
     except UsageError:
@@ -189,16 +189,15 @@ def _returns_environment(found: Any) -> bool:
 
 
 def load_object(text: str, what: str) -> Any:
-    """Import what `module:name` or `file.py:name` names; a UsageError that speaks of `what` if it
-    cannot be had.
+    """Import the object `module:name` or `file.py:name`; errors call it `what`.
 
     The only place that imports code named by a user. A name that comes from a file must have passed
     `dgmarl.trust.require_trust` before."""
     if not is_code(text):
-        raise UsageError(f"{text!r} names no {what}: write module:Class or file.py:Class.")
+        raise UsageError(f"{text!r} is not a known {what}: write module:Class or file.py:Class.")
     place, _, name = text.rpartition(":")
     if os.getcwd() not in sys.path:
-        # A module in the working directory is found too; installed ones come first.
+        # Modules in the working directory are found after installed ones.
         sys.path.append(os.getcwd())
     is_file = place.endswith(".py")
     if is_file and not Path(place).is_file():
@@ -219,7 +218,7 @@ FAMILIES: dict[str, Family] = {
         _make_lbf,
         "[grid-][2s-]{S}x{S}-{P}p-{F}f[-coop|-coop-shared|-wta][-ind][-pen] | "
         "[Custom-]Foraging-...-v3",
-        "Level-Based Foraging: food that often takes several to lift",
+        "Level-Based Foraging: collect food, often several agents together",
         (
             "lbf/10x10-3p-3f",
             "lbf/15x15-3p-4f",
@@ -236,13 +235,13 @@ FAMILIES: dict[str, Family] = {
     "star-spread": Family(
         _make_star_spread,
         "{N}",
-        "Star-Spread: leaves cover landmarks, the hub is paid for it; the graph is known",
+        "Star-Spread: leaves cover landmarks, the hub is rewarded for it; the graph is known",
         ("star-spread/2", "star-spread/5", "star-spread/10", "star-spread/40"),
     ),
     "smaclite": Family(
         _make_smaclite,
         "{map} | {file}.yaml",
-        "SMAClite: battles of small units, damage paid to who dealt it",
+        "SMAClite: unit micromanagement, damage rewarded to the agent that dealt it",
         ("smaclite/2s3z",),
     ),
     "matrix": Family(

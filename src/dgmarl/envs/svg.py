@@ -38,20 +38,20 @@ def rect(x: float, y: float, width: float, height: float, fill: str, **attribute
     """A rectangle by its top-left corner."""
     return (
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
-        f'fill="{fill}"{_written(attributes)}/>'
+        f'fill="{fill}"{_as_text(attributes)}/>'
     )
 
 
 def circle(x: float, y: float, radius: float, fill: str, **attributes: object) -> str:
     """A circle by its centre."""
-    return f'<circle cx="{x:g}" cy="{y:g}" r="{radius:g}" fill="{fill}"{_written(attributes)}/>'
+    return f'<circle cx="{x:g}" cy="{y:g}" r="{radius:g}" fill="{fill}"{_as_text(attributes)}/>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, stroke: str, **attributes: object) -> str:
     """A straight line."""
     return (
         f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" '
-        f'stroke="{stroke}"{_written(attributes)}/>'
+        f'stroke="{stroke}"{_as_text(attributes)}/>'
     )
 
 
@@ -62,7 +62,7 @@ def text(
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{fill}" text-anchor="middle" '
         'dominant-baseline="central"'
-        f"{_written(attributes)}>{escape(str(content))}</text>"
+        f"{_as_text(attributes)}>{escape(str(content))}</text>"
     )
 
 
@@ -101,13 +101,11 @@ def dependence_arrows(graph: object, centres: np.ndarray, gap: float) -> list[st
     if graph is None:
         return []
     edges = np.argwhere(np.asarray(graph, bool) & ~np.eye(len(centres), dtype=bool))
-    arrows = [
-        arrow(tuple(centres[source]), tuple(centres[target]), gap) for source, target in edges
-    ]
+    arrows = [arrow(tuple(centres[j]), tuple(centres[i]), gap) for j, i in edges]
     return ['<g class="dependence">', *arrows, "</g>"]
 
 
-def _written(attributes: dict[str, object]) -> str:
+def _as_text(attributes: dict[str, object]) -> str:
     return "".join(
         f' {name.replace("_", "-")}="{escape(str(value), quote=True)}"'
         for name, value in attributes.items()

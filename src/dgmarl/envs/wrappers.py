@@ -1,5 +1,5 @@
-"""Wrappers: an environment with something changed. They keep the contract, can be nested, and pass
-on what they do not change: graphs, local state, drawing, and the preset of the family within.
+"""Environment wrappers. They can be nested and forward what they do not change: graphs, local
+state, drawing, and the preset of the wrapped family.
 
     # my_env.py
     def pairs(steps: int = 20) -> Environment:
@@ -22,15 +22,15 @@ from dgmarl.errors import UsageError
 
 
 class Wrapper(Environment[Any]):
-    """An environment within another; changes nothing by itself. A subclass overrides what it
-    changes, and `inner` if its state holds more than that of `env`."""
+    """Forwards everything to `env`. A subclass overrides what it changes, and `inner` if its state
+    holds more than that of `env`."""
 
     def __init__(self, env: Environment, **changes: Any):
-        """changes: fields of the spec."""
+        """changes: fields to replace in the spec."""
         if getattr(env, "on_host", False):
             raise UsageError(
-                f"{env.spec.name} is played outside the compiled program, where wrappers do not "
-                "reach: wrap it with its own library before it is handed over."
+                f"{env.spec.name} runs outside the compiled program, where wrappers have no "
+                "effect: use those of its own library."
             )
         self.env = env
         self.loops_inside, self.can_intervene = env.loops_inside, env.can_intervene
@@ -69,7 +69,7 @@ class Wrapper(Environment[Any]):
 class ShapedRewards(Wrapper):
     """Rewards [N] = shape(state, action, next state, reward), with the states of `env`.
 
-    Whose action moves whose reward may change with it, so `oracle_reward_graph` is not offered."""
+    Shaping can change who influences whose reward, so `oracle_reward_graph` is not offered."""
 
     def __init__(self, env: Environment, shape: Callable[[Any, Array, Any, Array], Array]):
         super().__init__(env)
@@ -87,8 +87,8 @@ class ShapedRewards(Wrapper):
 
 
 class NormalisedObservations(Wrapper):
-    """agents_view = (agents_view - mean) / std, with fixed numbers: an environment has no memory
-    of its own. The global state is changed only where it is the list of views (`state_is_obs`)."""
+    """agents_view = (agents_view - mean) / std, with fixed statistics, since environments are pure.
+    The global state is changed only if it is the flattened views (`state_is_obs`)."""
 
     def __init__(self, env: Environment, mean: Float[Array, "*N O"], std: Float[Array, "*N O"]):
         """mean, std: per feature [O], or per agent and feature [N, O]."""
@@ -99,7 +99,7 @@ class NormalisedObservations(Wrapper):
 
     @classmethod
     def measured(cls, env: Environment, seed: int = 0) -> "NormalisedObservations":
-        """With the statistics of random episodes; a feature that is constant keeps its scale."""
+        """With the statistics of random episodes; constant features are only centred."""
         played = play_randomly(env, jax.random.key(seed))
         counted = (played.running[..., None] & played.observation.alive)[..., None]
         view = played.observation.agents_view
@@ -119,8 +119,8 @@ class NormalisedObservations(Wrapper):
 
     def _normalised(self, observation: Observation) -> Observation:
         view = (observation.agents_view - self.mean) / self.std
-        whole = view.reshape(-1) if self.spec.state_is_obs else observation.global_state
-        return observation._replace(agents_view=view, global_state=whole)
+        global_state = view.reshape(-1) if self.spec.state_is_obs else observation.global_state
+        return observation._replace(agents_view=view, global_state=global_state)
 
 
 class SubsetState(NamedTuple):
@@ -128,12 +128,12 @@ class SubsetState(NamedTuple):
 
     inner: Any
     observation: Observation
-    """Of all agents, for the policy of the others."""
+    """Observation of all agents, the input of the other agents' policy."""
 
 
 class AgentSubset(Wrapper):
-    """Only some agents learn and are rewarded; the others follow a fixed policy and belong to the
-    environment. The global state stays that of all agents."""
+    """Only some agents learn and are rewarded; the others follow a fixed policy as part of the
+    environment. The global state remains that of all agents."""
 
     def __init__(
         self,
@@ -141,14 +141,13 @@ class AgentSubset(Wrapper):
         agents: Sequence[int],
         others: Callable[[PRNGKeyArray, Observation], Int[Array, "N"]] = random_actions,
     ):
-        """agents: their numbers in `env`. others: actions of all agents, from a key and the
-        observation of all; those of `agents` are replaced."""
+        """agents: their indices in `env`. others: policy that maps a key and the observation of all
+        agents to their actions; those of `agents` are replaced."""
         n = env.spec.n_agents
         agents = tuple(agents)
         if not agents or len(set(agents)) < len(agents) or not set(agents) <= set(range(n)):
             raise UsageError(
-                f"agents is {agents}, but must be different numbers from 0 to {n - 1}, at least "
-                "one of them."
+                f"agents is {agents}, but must be one or more distinct indices from 0 to {n - 1}."
             )
         super().__init__(env, n_agents=len(agents), state_is_obs=False)
         self.agents, self.others = jnp.array(agents), others
@@ -158,7 +157,7 @@ class AgentSubset(Wrapper):
 
     def reset(self, key: PRNGKeyArray) -> tuple[SubsetState, Observation]:
         state, observation = self.env.reset(key)
-        return SubsetState(state, observation), self._seen(observation)
+        return SubsetState(state, observation), self._observation(observation)
 
     def step(
         self, key: PRNGKeyArray, state: SubsetState, action: Int[Array, "N"]
@@ -167,7 +166,7 @@ class AgentSubset(Wrapper):
         joint = self.others(others_key, state.observation).at[self.agents].set(action)
         after, observation, outcome = self.env.step(key, state.inner, joint)
         outcome = outcome._replace(reward=outcome.reward[self.agents])
-        return SubsetState(after, observation), self._seen(observation), outcome
+        return SubsetState(after, observation), self._observation(observation), outcome
 
     def oracle_graph(self, state: SubsetState) -> Bool[Array, "N N"]:
         return self.env.oracle_graph(state.inner)[self.agents][:, self.agents]
@@ -179,18 +178,18 @@ class AgentSubset(Wrapper):
         return self.env.local_state(state.inner)[self.agents]
 
     def draw(self, state: SubsetState, graph: Bool[Array, "N N"] | None = None) -> str:
-        """All agents, with the edges between learning ones."""
+        """All agents, with the edges between the learning ones."""
         if graph is not None:
-            everybody = jnp.eye(self.env.spec.n_agents, dtype=bool)
-            graph = everybody.at[jnp.ix_(self.agents, self.agents)].set(graph)
+            all_agents = jnp.eye(self.env.spec.n_agents, dtype=bool)
+            graph = all_agents.at[jnp.ix_(self.agents, self.agents)].set(graph)
         return self.env.draw(state.inner, graph)
 
     def offers(self, method: str) -> bool:
         return self.env.offers(method)
 
-    def _seen(self, observation: Observation) -> Observation:
-        view, whole, mask, alive = observation
-        return Observation(view[self.agents], whole, mask[self.agents], alive[self.agents])
+    def _observation(self, observation: Observation) -> Observation:
+        view, state, mask, alive = observation
+        return Observation(view[self.agents], state, mask[self.agents], alive[self.agents])
 
 
 class TimedState(NamedTuple):
@@ -201,7 +200,7 @@ class TimedState(NamedTuple):
 
 
 class TimeLimit(Wrapper):
-    """Episodes are truncated after `steps`, if they have not ended before."""
+    """Truncates episodes after `steps`."""
 
     def __init__(self, env: Environment, steps: int):
         if not 1 <= steps <= env.spec.horizon:

@@ -1,36 +1,36 @@
-"""What to try where a graph tells nothing. No JAX: reports say it, too."""
+"""Advice for graphs without information. Does not import JAX, because reports use it."""
 
 NOTHING, EVERYTHING, LEARNING = 0.001, 0.9, 0.2
-"""Densities below and above which a graph tells nothing, and the share of the steps after which a
-learned graph is expected to."""
+"""Densities below and above which a graph is uninformative, and the share of the steps after which
+a learned graph should be informative."""
 
 
 def uninformative(density: float, graph: str, progress: float = 1.0) -> str:
-    """A sentence about a graph that says nothing, with what to try; empty if it says something.
+    """A sentence about an uninformative graph, with what to try; empty for an informative one.
 
-    graph: the source's name. progress: share of the steps that are done."""
+    graph: name of the source. progress: share of the training steps done."""
     kind = graph.partition(":")[0]
     if kind in ("self", "complete", "random", "fixed"):
-        return ""  # what the user asked for
+        return ""  # the user's choice
     early = progress < LEARNING
     if density < NOTHING and not (early and kind in ("learned", "attention")):
         return (
             f"The {kind} graph has no edges (density {density:.3f}), so graph credit equals local "
-            "credit: influence may pass through a state (try --graph interventional:2), through "
-            "rewards only (--credit.reward-graph measured), or not show in local_state."
+            "credit: influence may act through a state (try --graph interventional:2), through "
+            "rewards only (--credit.reward-graph measured), or not be visible in local_state."
         )
     if kind == "learned" and density > EVERYTHING:
         return (
             f"The learned graph has nearly all edges (density {density:.2f}), so graph credit is "
-            "close to team credit: a policy that has become deterministic leaves nothing to tell "
-            "apart (raise --learner.entropy-coef), or observations show everybody (try "
-            "--graph-model.sees local_state, a lower --graph-model.threshold, or --graph "
+            "close to team credit: the policy may have become deterministic, so that actions "
+            "cannot be told apart (raise --learner.entropy-coef), or observations show all agents "
+            "(try --graph-model.sees local_state, a lower --graph-model.threshold, or --graph "
             "interventional)."
         )
     if kind == "attention" and density > EVERYTHING and not early:
         return (
             f"The attention graph has nearly all edges (density {density:.2f}), so graph credit is "
-            "close to team credit: with two agents it always has; with more, raise the threshold "
-            "(--graph attention:1), or try --graph interventional."
+            "close to team credit: this is always so with two agents; with more, raise the "
+            "threshold (--graph attention:1), or try --graph interventional."
         )
     return ""

@@ -3,10 +3,10 @@ decoupling (arXiv 2112.12740) as dependence graphs, `--graph attention`.
 
     A[j, i] = 1   iff   (N - 1) w_ij > threshold
 
-w_ij is the attention of agent i's critic Q_i on agent j (nets/action_values), softmax over the
-others; equal attention is 1 / (N - 1). The critic learns beside the policy from the agents' own,
-unscaled rewards. Attention says which teammates help to predict a return, not whose action reaches
-whose next state: edges may stand for influence over many steps, or for informative observations."""
+w_ij is the attention of agent i's critic Q_i on agent j (nets/action_values), a softmax over the
+others; uniform attention is 1 / (N - 1). The critic is trained alongside the policy on the agents'
+own, unscaled rewards. Attention shows which teammates help to predict a return, not whose action
+reaches whose next state: an edge may be influence over many steps, or informative observations."""
 
 from jaxtyping import Array, Bool, PRNGKeyArray
 
@@ -18,12 +18,12 @@ from dgmarl.nets.regression import Fitted, Regression
 from dgmarl.rollout import Batch
 
 THRESHOLD = 0.5
-"""Used where none is given: half of equal attention."""
+"""Default threshold: half of uniform attention."""
 MAX_GRAD_NORM = 10.0
 
 
 class AttentionSource:
-    """An edge where attention is above a threshold."""
+    """An edge where attention exceeds a threshold: `--graph attention[:C]`."""
 
     learns = True
     needs: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class AttentionSource:
     def update(
         self, graph_state: Fitted, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Fitted, dict[str, Array]]:
-        """Regression of each agent's own return on the newest batch."""
+        """Train the critic on the newest batch."""
         inputs = self.critic.inputs(batch)
         fitted, loss = self.regression.update(graph_state, inputs, batch, batch.reward, key)
         return fitted, {"graph_action_value_loss": loss}

@@ -1,4 +1,4 @@
-"""Compare an environment's oracle graph with what its simulator shows."""
+"""Check an environment's oracle graph against interventions in its simulator."""
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ N_EPISODES, MAX_STEPS, MAX_NAMED = 8, 20, 5
 
 
 def check_oracle(env: Environment, seed: int = 0) -> list[Finding]:
-    """Edges that interventions show in random episodes and that the oracle lacks. It may have more
-    than one step of interventions shows, so only missing ones count."""
+    """Report edges that interventions show in random episodes and the oracle lacks. The oracle may
+    have more edges than one-step interventions show."""
     if not env.offers("oracle_graph"):
         return []
 
@@ -34,7 +34,7 @@ def check_oracle(env: Environment, seed: int = 0) -> list[Finding]:
         return []
     named = ", ".join(f"{j} -> {i} ({lacking[j, i]})" for j, i in missing[:MAX_NAMED])
     more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
-    hint = "add them, or they are credited to nobody"
+    hint = "add them, because this influence is not credited without them"
     if not (shown & ~oracle.swapaxes(-1, -2)).any():
         hint = "it looks transposed: row = source, column = target"
     sentence = (

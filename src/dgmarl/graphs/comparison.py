@@ -1,4 +1,4 @@
-"""Agreement of a graph with the oracle and the interventional graph."""
+"""Agreement of a graph with the oracle's and the interventional graph."""
 
 import jax
 from jaxtyping import Array, Bool, Float
@@ -22,8 +22,8 @@ def references(env: Environment) -> frozenset[str]:
 def compare(
     env: Environment, graph: Bool[Array, "T B N N"], batch: Batch
 ) -> dict[str, Float[Array, ""]]:
-    """Precision, recall and F1 of the edges of `graph` against the oracle and the interventional
-    graph, where `references` could be recorded."""
+    """Precision, recall and F1 of the edges of `graph` against the oracle's and the interventional
+    graph, as far as the batch has their `references`."""
     truths = {}
     if "oracle" in batch.extras:
         truths["oracle"] = (graph, batch.extras["oracle"], batch.valid)

@@ -10,8 +10,8 @@ alone creates no edge. All actions of j are compared, so row j does not depend o
 by j; it depends on s, w and a^{-j}. Environments without `local_state` are compared by their
 observations, which usually contain more and give more edges.
 
-One step detects what the *action* of j changes immediately. It misses influence that is mediated by
-a state, for example a switch set by j that moves i one step later. Multi-step rollouts detect it
+One step shows what the *action* of j changes immediately. It misses influence that is mediated by a
+state, for example a switch set by j that moves i one step later. Multi-step rollouts show it
 (`horizon`, see `intervene_rollout`)."""
 
 import warnings
@@ -33,21 +33,20 @@ from dgmarl.graphs.sources import GivenSource, Graphs
 from dgmarl.rollout import Batch
 
 TOLERANCE = 1e-6
-"""Differences up to this size, relative for values above 1, are attributed to rounding."""
-
+"""Differences up to this size, relative for values above 1, count as rounding."""
 CHUNK_FLOATS = 2**22
 """Size of the local states in the default chunk, in floats: 16 MiB per seed."""
 HOST_BRANCHES = 2**10
-"""Branches in the default chunk of an environment on the host: each is a copy of it."""
+"""Branches in the default chunk of an environment on the host, where each is a copy of it."""
 
 
 class Interventions(NamedTuple):
-    """Effects of unilateral changes of an action; row = source, column = target."""
+    """Effects of changing one agent's action; row = source, column = target."""
 
     action_graph: Bool[Array, "*B N N"]
     """A: whose local state changes."""
     reward_graph: Bool[Array, "*B N N"]
-    """B: whose reward changes in the same step (0-hop parents)."""
+    """B: whose reward changes in the same step."""
 
 
 class _Branch(NamedTuple):
@@ -71,7 +70,8 @@ def intervene(
 
     key: the key given to `env.step`, so that all branches share its randomness.
     action_mask: `Observation.action_mask` of this state; only available actions are compared. An
-      agent with a single one, such as a dead one, reaches only itself. None: all actions."""
+      agent with a single available action, for example a dead one, reaches only itself. None: all
+      actions."""
     return intervene_rollout(env, state, key[None], jnp.asarray(action)[None], action_mask)
 
 
@@ -91,8 +91,8 @@ def intervene_rollout(
     branch are replaced by the first available one. Branches that have ended are frozen, with zero
     reward.
 
-    counts: which of the H steps to include (the first always is); the others lie past the end of
-      the recording. The other arguments are those of `intervene`."""
+    counts: which of the H steps to include (the first always is), False past the end of the
+      recording. The other arguments are those of `intervene`."""
     actions = jnp.asarray(actions)
     if action_mask is None:
         action_mask = jnp.ones((env.spec.n_agents, env.spec.n_actions), bool)
@@ -119,11 +119,7 @@ def intervene_rollout(
 
 
 def intervene_batch(
-    env: Environment,
-    batch: Batch,
-    *,
-    horizon: int = 1,
-    chunk: int | None = None,
+    env: Environment, batch: Batch, *, horizon: int = 1, chunk: int | None = None
 ) -> Interventions:
     """Graphs [T, B, N, N] for all steps of a batch recorded with the extras `states` and `keys`.
 
@@ -144,12 +140,9 @@ def intervene_batch(
     ended_before = (jnp.cumsum(ends, axis=1) - ends) > 0
     rollouts = (batch.extras["keys"][step], batch.action[step], inside[..., None] & ~ended_before)
     keys, actions, counts = (jnp.swapaxes(part, 1, 2) for part in rollouts)  # [T, B, H, ...]
-
-    def one_state(inputs: Any) -> Interventions:
-        return intervene_rollout(env, *inputs)
-
     steps = (batch.extras["states"], keys, actions, batch.observation.action_mask, counts)
-    return _map_steps(one_state, steps, batch, chunk or _default_chunk(env, batch))
+    chunk = chunk or _default_chunk(env, batch)
+    return _map_steps(lambda inputs: intervene_rollout(env, *inputs), steps, batch, chunk)
 
 
 def counterfactual_rewards(
@@ -177,7 +170,7 @@ class InterventionalSource(GivenSource):
     needs: frozenset[str] = frozenset({"states", "keys"})
 
     def __init__(self, horizon: int = 1, rewards: bool = False, env: Environment | None = None):
-        """horizon: steps to look ahead. rewards: also give the reward graph B."""
+        """horizon: number of steps to look ahead. rewards: also return the reward graph B."""
         check_number("interventional", horizon, "H in --graph interventional:H")
         self.horizon, self.rewards, self.env = horizon, rewards, env
 
@@ -185,31 +178,29 @@ class InterventionalSource(GivenSource):
         """No state; the environment is kept for the interventions."""
         if reason := env.no_interventions():
             raise UsageError(
-                f"{env.spec.name} cannot be asked what another action would have done ({reason}): "
-                "choose --graph learned."
+                f"{env.spec.name} cannot simulate the effects of other actions ({reason}): choose "
+                "--graph learned."
             )
         if not env.offers("local_state"):
             warnings.warn(
                 f"{env.spec.name} has no local_state, so interventional graphs compare "
-                "observations, which usually show others too and give too many edges: define "
-                "local_state, or for an environment of another library name the columns of an "
-                "agent's own state, --set env_options.local_state='[0, 1]'.",
+                "observations, which usually show other agents too and give too many edges: define "
+                "local_state or, for an environment of another library, name the observation "
+                "columns of an agent's own state, --set env_options.local_state='[0, 1]'.",
                 stacklevel=2,
             )
         self.env = env
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graphs:
-        """The action graph A, and with `rewards` the reward graph B, at no further cost."""
+        """The action graph A and, with `rewards`, the reward graph B at no extra cost."""
         if self.env is None:
-            raise ValueError(
-                "infer asks the environment, which init hands over: call init(key, env) first"
-            )
+            raise ValueError("infer needs the environment: call init(key, env) first")
         found = intervene_batch(self.env, batch, horizon=self.horizon)
         return Graphs(found.action_graph, found.reward_graph if self.rewards else None)
 
 
 def _map_steps(function: Callable[[Any], Any], steps: Any, batch: Batch, chunk: int) -> Any:
-    """The function of one state for all steps [T, B, ...], `chunk` states in parallel."""
+    """Apply a function of one state to all steps [T, B, ...], `chunk` states in parallel."""
     shape = batch.valid.shape
     rows = jax.tree.map(lambda leaf: leaf.reshape(batch.valid.size, *leaf.shape[2:]), steps)
     found = lax.map(function, rows, batch_size=min(chunk, batch.valid.size))
@@ -228,15 +219,14 @@ def _play(
     """One step of one branch and its rewards."""
     state, observation, outcome = env.step(key, state, action)
     own = env.local_state(state) if env.offers("local_state") else observation.agents_view
-    return _Branch(
-        state, own, observation.action_mask, ~(outcome.terminated | outcome.truncated)
-    ), outcome.reward
+    running = ~(outcome.terminated | outcome.truncated)
+    return _Branch(state, own, observation.action_mask, running), outcome.reward
 
 
 def _play_on(
     env: Environment, key: PRNGKeyArray, action: Int[Array, "N"], branch: _Branch
 ) -> tuple[_Branch, Float[Array, "N"]]:
-    """A later step of one branch, if it is running; unavailable actions are replaced."""
+    """A later step of one branch, if it is running, with unavailable actions replaced."""
     # If all actions are always available the mask is a constant, and XLA would spend a minute
     # folding its argmax.
     action_mask = lax.optimization_barrier(branch.action_mask)
@@ -249,12 +239,13 @@ def _play_on(
 
 
 def _everywhere(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function on all branches: every source agent and each of its actions."""
+    """Map a function over all branches: every source agent and each of its actions."""
     return jax.vmap(jax.vmap(function))
 
 
 def _differ(values: Array, allowed: Bool[Array, "N A"]) -> Bool[Array, "N N"]:
-    """From values [source, action, target, L]: do the target's differ between allowed actions?"""
+    """Entry [j, i], from values [j, action, i, L]: whether they differ between j's allowed
+    actions."""
     allowed = allowed[:, :, None, None]
     highest = jnp.where(allowed, values, -jnp.inf).max(axis=1)
     lowest = jnp.where(allowed, values, jnp.inf).min(axis=1)

@@ -1,15 +1,14 @@
 """Dependence graphs learned from data with reverse models (the paper's section on reverse world
 models).
 
-If j's action can be told better from what became of i than from j's own state alone, then j
-influences i:
+If i's transition predicts j's action better than j's own state alone does, then j influences i:
 
     A[j, i] = 1   iff   H(q_psi(a^j | z^i, z'^i, z^j)) / H(q_phi(a^j | z^j))  <  c
 
-H is the entropy of a model's guess, z an agent's encoded state, z' the next one. The encoder is
-trained to tell an agent's own action from z and z' (q_varphi), so that z keeps what one's own
-actions change. Four networks, shared by all agents; in each iteration the graph is inferred first,
-and the models learn from the batch afterwards."""
+H is the entropy of a model's prediction, z an agent's encoded state, z' the next one. The encoder
+is trained to predict an agent's own action from z and z' (q_varphi), so that z keeps what the
+agent's actions change. The four networks are shared by all agents. In each iteration the graph is
+inferred first, and the models are trained on the batch afterwards."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,11 +27,11 @@ from dgmarl.nets.reverse_models import REVERSE, PairModel, Perceptron
 from dgmarl.rollout import Batch
 
 FLOATS_AT_ONCE = 2**24
-"""How many numbers of one hidden layer of the pair model are held at a time: 64 MiB, per seed."""
+"""Most activations of a hidden layer of the pair model in memory at a time: 64 MiB per seed."""
 
 
 class Examples(NamedTuple):
-    """What the models learn from; R steps."""
+    """Training examples of the models: R steps."""
 
     now: Float[Array, "R N L"]
     next: Float[Array, "R N L"]
@@ -42,27 +41,27 @@ class Examples(NamedTuple):
 
 
 class LearnedState(NamedTuple):
-    """All that learning changes."""
+    """Parameters and optimiser states."""
 
     params: dict[str, Any]
     """`pair` (q_psi), `predictor` (q_phi); with an encoder `encoder`, `reverse` (q_varphi)."""
     opt_state: dict[str, Any]
 
 
-class Guesses(NamedTuple):
-    """How well the pair model tells actions; [R, source, target]."""
+class Predictions(NamedTuple):
+    """Cross entropy and entropy of the pair model's predictions; [R, source, target]."""
 
     loss: Float[Array, "R N K"]
     entropy: Float[Array, "R N K"]
 
 
 class LearnedSource:
-    """Graphs from reverse models that learn beside the policy: `--graph learned`."""
+    """Graphs from reverse models trained alongside the policy: `--graph learned`."""
 
     learns = True
 
     def __init__(self, config: GraphModelConfig, env: Environment, threshold: Any):
-        """threshold: that of the configuration, or an array where it varies between runs."""
+        """threshold: the configuration's, or an array if it differs between batched runs."""
         self.config, self.threshold = config, threshold
         self.needs = frozenset({"local"}) if config.sees == "local_state" else frozenset[str]()
         if self.needs and not env.offers("local_state"):
@@ -76,15 +75,7 @@ class LearnedSource:
         self.optimiser = optax.flatten(optax.adam(config.learning_rate))
 
     def init(self, key: PRNGKeyArray, env: Environment) -> LearnedState:
-        spec, size = env.spec, self._state_size(env)
-        example = Examples(
-            now=jnp.zeros((1, spec.n_agents, size)),
-            next=jnp.zeros((1, spec.n_agents, size)),
-            action=jnp.zeros((1, spec.n_agents), jnp.int32),
-            action_mask=jnp.ones((1, spec.n_agents, spec.n_actions), bool),
-            valid=jnp.zeros(1, bool),
-        )
-        params = self._init_params(key, example)
+        params = self._init_params(key, env)
         groups = self._groups(params).items()
         return LearnedState(params, {name: self.optimiser.init(part) for name, part in groups})
 
@@ -95,22 +86,21 @@ class LearnedSource:
         return add_self_loops(self.ratios(graph_state.params, batch) < self.threshold)
 
     def ratios(self, params: dict[str, Any], batch: Batch) -> Float[Array, "T B N N"]:
-        """The entropy of the pair model's guess of j's action as a share of the action predictor's,
-        at [j, i].
+        """Entry [j, i]: entropy of the pair model's prediction of j's action divided by that of the
+        action predictor.
 
-        The diagonal has no meaning: self-loops are always on. An agent with a single available
-        action has a ratio of 1, that is no edge at a threshold below 1.
-        """
+        The diagonal has no meaning: self-loops are always set. An agent with a single available
+        action has a ratio of 1, hence no edge for a threshold below 1."""
         examples = self.examples(batch)
         z = self._encode(params, examples.now)
-        guessed = self.predictor.apply(params["predictor"], z)
-        alone = _entropy(self._logits(guessed, examples.action_mask))
+        logits = self.predictor.apply(params["predictor"], z)
+        alone = _entropy(self._masked(logits, examples.action_mask))
         if z.shape[-2] == 1:
             return jnp.zeros((*batch.reward.shape, 1))
-        others, place = _others(z.shape[-2])
+        others, position = _others(z.shape[-2])
         after = self._encode(params, examples.next)
-        entropy = self._guesses(params["pair"], z, after, examples, others).entropy
-        ratio = jnp.take_along_axis(entropy / (alone[..., None] + 1e-8), place[None], axis=-1)
+        entropy = self._predict_pairs(params["pair"], z, after, examples, others).entropy
+        ratio = jnp.take_along_axis(entropy / (alone[..., None] + 1e-8), position[None], axis=-1)
         ratio = jnp.where(examples.action_mask.sum(axis=-1)[..., None] > 1, ratio, 1)
         return ratio.reshape(*batch.reward.shape, -1)
 
@@ -146,7 +136,7 @@ class LearnedSource:
     ) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, Array]]:
         """One update of the encoder with q_varphi, then, with it, one of q_psi and q_phi."""
         metrics: dict[str, Array] = {}
-        for name, loss in (("encoding", self._encoding_loss), ("guessing", self._guessing_loss)):
+        for name, loss in (("encoding", self._encoding_loss), ("guessing", self._prediction_loss)):
             groups = self._groups(params)
             if name in groups:
                 gradient, found = jax.grad(loss, has_aux=True)(groups[name], params, examples, key)
@@ -159,23 +149,23 @@ class LearnedSource:
     def _encoding_loss(
         self, group: dict[str, Any], params: Any, examples: Examples, key: PRNGKeyArray
     ) -> tuple[Array, dict]:
-        """Cross entropy of an agent's own action, guessed from its state and the next one."""
+        """Cross entropy of q_varphi: an agent's own action from its state and the next one."""
         both = [self._encode(group, part) for part in (examples.now, examples.next)]
-        logits = self._logits(
+        logits = self._masked(
             self.reverse.apply(group["reverse"], jnp.concatenate(both, axis=-1)),
             examples.action_mask,
         )
         loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
         return loss, {"encoder_loss": loss}
 
-    def _guessing_loss(
+    def _prediction_loss(
         self, group: dict[str, Any], params: Any, examples: Examples, key: PRNGKeyArray
     ) -> tuple[Array, dict]:
-        """Cross entropy of q_psi over pairs, the pair of an agent with itself included, and of
-        q_phi over agents.
+        """Cross entropy of q_psi over pairs, including an agent with itself, and of q_phi over
+        agents.
 
-        The encoding stands still here. The paper's code also trains q_phi on the observation after
-        the last step of an episode that was cut off; a batch holds no action there."""
+        No gradient flows into the encoder. The paper's code also trains q_phi on the observation
+        after the last step of a truncated episode, for which a batch has no action."""
         z, after = jax.lax.stop_gradient(
             [self._encode(params, part) for part in (examples.now, examples.next)]
         )
@@ -186,53 +176,53 @@ class LearnedSource:
             shift = jax.random.choice(key, n_agents, (n_chosen,), replace=False)
             chosen = (jnp.arange(n_agents)[:, None] + shift) % n_agents
             off_diagonal = jnp.broadcast_to(shift > 0, chosen.shape)
-        guesses = self._guesses(group["pair"], z, after, examples, chosen)
-        logits = self._logits(self.predictor.apply(group["predictor"], z), examples.action_mask)
-        pair_loss = _mean(guesses.loss, examples.valid)
+        pairs = self._predict_pairs(group["pair"], z, after, examples, chosen)
+        logits = self._masked(self.predictor.apply(group["predictor"], z), examples.action_mask)
+        pair_loss = _mean(pairs.loss, examples.valid)
         alone_loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
         alone = _entropy(logits)
         others = examples.valid[:, None, None] & off_diagonal
-        ratio = guesses.entropy / (alone[..., None] + 1e-8)
+        ratio = pairs.entropy / (alone[..., None] + 1e-8)
         metrics = {
             "pair_loss": pair_loss,
             "predictor_loss": alone_loss,
-            "pair_entropy": _mean(guesses.entropy, others),
+            "pair_entropy": _mean(pairs.entropy, others),
             "predictor_entropy": _mean(alone, examples.valid),
             "ratio": _mean(ratio, others),
         }
         return pair_loss + alone_loss, metrics
 
-    def _guesses(
+    def _predict_pairs(
         self,
         params: Any,
         z: Array,
         after: Array,
         examples: Examples,
         chosen: Int[Array, "N K"] | None = None,
-    ) -> Guesses:
-        """The pair model on all steps, some at a time where the pairs of all would not fit."""
+    ) -> Predictions:
+        """Apply the pair model to all steps, in chunks if their pairs would not fit in memory."""
         target = [z, after]
         if self.config.condition_on_action:
             target.append(jax.nn.one_hot(examples.action, examples.action_mask.shape[-1]))
 
-        def some(rows: tuple[Array, Array, Array, Array]) -> Guesses:
+        def predict(rows: tuple[Array, Array, Array, Array]) -> Predictions:
             source, target, action, action_mask = rows
-            logits = self._logits(
+            logits = self._masked(
                 self.pair.apply(params, source, target, chosen), action_mask[..., None, :]
             )
-            return Guesses(_cross_entropy(logits, action[..., None]), _entropy(logits))
+            return Predictions(_cross_entropy(logits, action[..., None]), _entropy(logits))
 
         n_agents = z.shape[-2]
         n_pairs = n_agents * (n_agents if chosen is None else chosen.shape[-1])
         rows = (z, jnp.concatenate(target, axis=-1), examples.action, examples.action_mask)
-        return in_chunks(some, rows, max(1, FLOATS_AT_ONCE // (REVERSE[0] * n_pairs)))
+        return in_chunks(predict, rows, max(1, FLOATS_AT_ONCE // (REVERSE[0] * n_pairs)))
 
     def _encode(
         self, params: dict[str, Any], states: Float[Array, "R N L"]
     ) -> Float[Array, "R N d"]:
         return self.encoder.apply(params["encoder"], states) if self.config.encoder else states  # pyright: ignore[reportReturnType]
 
-    def _logits(self, logits: Any, action_mask: Bool[Array, "..."]) -> Float[Array, "... A"]:
+    def _masked(self, logits: Any, action_mask: Bool[Array, "..."]) -> Float[Array, "... A"]:
         return jnp.where(action_mask, logits, UNAVAILABLE)
 
     def _groups(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -244,16 +234,17 @@ class LearnedSource:
             if names[0] in params
         }
 
-    def _init_params(self, key: PRNGKeyArray, examples: Examples) -> dict[str, Any]:
+    def _init_params(self, key: PRNGKeyArray, env: Environment) -> dict[str, Any]:
         encoder_key, reverse_key, predictor_key, pair_key = jax.random.split(key, 4)
-        state, params = examples.now[:1], {}
+        n_agents, params = env.spec.n_agents, {}
+        state = jnp.zeros((1, n_agents, self._state_size(env)))
         if self.config.encoder:
             params["encoder"] = self.encoder.init(encoder_key, state)
             state = self._encode(params, state)
             both = jnp.concatenate([state, state], axis=-1)
             params["reverse"] = self.reverse.init(reverse_key, both)
         params["predictor"] = self.predictor.init(predictor_key, state)
-        action = jnp.zeros_like(examples.action_mask[:1], jnp.float32)
+        action = jnp.zeros((1, n_agents, env.spec.n_actions))
         target = [state, state, action] if self.config.condition_on_action else [state, state]
         params["pair"] = self.pair.init(pair_key, state, jnp.concatenate(target, axis=-1))
         return params
@@ -266,14 +257,14 @@ class LearnedSource:
 
 
 def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:
-    """For each agent the others, and the place of each among them (anything on the diagonal)."""
+    """For each agent the others, and the position of each among them (arbitrary for itself)."""
     rows, columns = jnp.arange(n_agents)[:, None], jnp.arange(n_agents)
     others = columns[: n_agents - 1] + (columns[: n_agents - 1] >= rows)
     return others, jnp.clip(columns - (columns > rows), 0, n_agents - 2)
 
 
 def in_chunks(function: Callable[[Any], Any], rows: Any, chunk: int) -> Any:
-    """function(rows), `chunk` rows at a time; gradients recompute each chunk."""
+    """function(rows), `chunk` rows at a time; the backward pass recomputes each chunk."""
     if jax.tree.leaves(rows)[0].shape[0] <= chunk:
         return function(rows)
 
@@ -290,13 +281,13 @@ def _cross_entropy(logits: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Fl
 
 
 def _entropy(logits: Float[Array, "*B A"]) -> Float[Array, "*B"]:
-    """In nats."""
+    """Entropy in nats."""
     log_probs = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
 
 
 def _mean(values: Float[Array, "R ..."], mask: Bool[Array, "R ..."]) -> Float[Array, ""]:
-    """Over valid rows, and over all that belongs to a row."""
+    """Mean over the entries of valid rows."""
     mask = jnp.broadcast_to(
         mask.reshape(*mask.shape, *(1,) * (values.ndim - mask.ndim)), values.shape
     )

@@ -1,4 +1,4 @@
-"""Statistics of dependence graphs and meeting times. Self-loops are excluded throughout."""
+"""Density of dependence graphs, and agreement of two. Self-loops are excluded throughout."""
 
 from typing import NamedTuple
 

@@ -33,7 +33,7 @@ Arrays = Array | np.ndarray
 """Input type of the public functions."""
 
 NEVER = 2**30
-"""The lag of a pair that never meets."""
+"""Lag of a pair that never meets."""
 
 Method = Literal["auto", "dense", "neighbours", "lists"]
 
@@ -64,10 +64,10 @@ def meeting_times(
     method: "dense", O(T N^3); "neighbours", O(T N E), E = edges per step; "auto" uses neighbour
       lists if there are at least 64 agents and no agent has more than N / 4 targets. Both are
       exact. "lists": the graph itself is neighbour lists, integers [T, ..., N, D], the targets of
-      each source, padded with the source: for thousands of agents, whose matrices would not fit.
-    max_degree: upper bound on the targets of an agent, itself included; counted if not given and
-      the graph is not traced. Steps that exceed it fall back to the dense recursion, so the result
-      does not depend on it. (`vmap` would run both versions; use batch axes instead.)
+      each source, padded with the source; for thousands of agents, if matrices would not fit.
+    max_degree: upper bound on the targets of an agent, including itself; computed if not given and
+      the graph is not traced. Steps that exceed it use the dense recursion, so the result does not
+      depend on it. (`vmap` would run both versions; use batch axes instead.)
 
     >>> chain = jnp.eye(3, dtype=bool).at[0, 1].set(True).at[1, 2].set(True)
     >>> meeting_times(jnp.stack([chain] * 2), jnp.zeros(2, bool))[0]
@@ -87,7 +87,7 @@ def reward_lags(meeting_time: Int[Arrays, "*B N N"]) -> Int[Array, "*B N N"]:
     T_ji = 0 if j = i, else L + 1: an edge at step t reaches i's state, and hence i's reward, at
     t + 1."""
     to_others = jnp.where(meeting_time >= NEVER, NEVER, meeting_time + 1)
-    return jnp.where(_self_loops(meeting_time.shape[-1]), 0, to_others)
+    return jnp.where(jnp.eye(meeting_time.shape[-1], dtype=bool), 0, to_others)
 
 
 def neighbour_lists(graph: Bool[Array, "*B N N"], max_degree: int) -> Int[Array, "*B N D"]:
@@ -103,22 +103,22 @@ def neighbour_lists(graph: Bool[Array, "*B N N"], max_degree: int) -> Int[Array,
 def add_self_loops(graph: Bool[Arrays, "*B N N"]) -> Bool[Array, "*B N N"]:
     """The graph with all self-loops set."""
     graph = jnp.asarray(graph).astype(bool)
-    return graph | _self_loops(graph.shape[-1])
+    return graph | jnp.eye(graph.shape[-1], dtype=bool)
 
 
 def check_graph(graph: Any) -> Bool[Array, "*B N N"]:
-    """Validate a graph and return it as a Boolean array; a UsageError names problem and fix.
+    """Validate a graph and return it as a Boolean array; a UsageError names the problem and a fix.
 
-    Inspects values, so it works on concrete arrays only, outside `jit`."""
+    Inspects values, so it works only outside `jit`."""
     values = np.asarray(graph)
     if values.ndim < 2 or values.shape[-1] != values.shape[-2] or values.shape[-1] == 0:
         raise UsageError(
-            f"A dependence graph needs the shape [..., N, N], got {values.shape}; stack one N x N "
-            "matrix per step."
+            f"A dependence graph must have the shape [..., N, N], got {values.shape}; stack one "
+            "N x N matrix per step."
         )
     if values.dtype != bool and not np.isin(values, (0, 1)).all():
         raise UsageError(
-            f"A dependence graph holds only 0 and 1, got values from {values.min()} to "
+            f"A dependence graph must hold only 0 and 1, got values from {values.min()} to "
             f"{values.max()}; threshold it (graph > 0.5) or use soft_graph_gae for weights in "
             "[0, 1]."
         )
@@ -126,7 +126,7 @@ def check_graph(graph: Any) -> Bool[Array, "*B N N"]:
     if missing.any():
         agents = ", ".join(map(str, np.unique(np.nonzero(missing)[-1])[:8]))
         raise UsageError(
-            f"Every agent must reach itself, but the graph lacks self-loops of agent {agents}; "
+            f"Every agent must reach itself, but the graph has no self-loop for agent {agents}; "
             "use add_self_loops(graph)."
         )
     return jnp.asarray(values.astype(bool))
@@ -141,11 +141,11 @@ def scan_lags(
 ) -> Any:
     """The recursion in the module docstring, backwards in time; stacks `emit(t, lag[t])` over t.
 
-    now: maps the graph of a step to the pairs with lag 0; not used with neighbour lists, whose
-      pairs are these. Only one step's lags are in memory unless `emit` returns them, in 16 bits
-      where those are enough: a CPU then compares twice as many at a time."""
+    now: maps the graph of a step to the pairs with lag 0; with neighbour lists these are the edges.
+
+    Holds the lags of one step, in 16 bits if possible: a CPU compares twice as many at a time."""
     n_steps, n_agents = graph.shape[0], graph.shape[-2]
-    self_loops = _self_loops(n_agents)
+    self_loops = jnp.eye(n_agents, dtype=bool)
     never = jnp.asarray(*(2**14, jnp.int16) if n_steps < 2**14 else (NEVER, jnp.int32))
 
     def step(later, inputs):
@@ -188,8 +188,8 @@ def degree_bound(
         max_degree = -(-int(jnp.max(jnp.sum(graph, axis=-1), initial=1)) // 4) * 4
     if max_degree is None and method == "neighbours":
         raise ValueError(
-            "method='neighbours' under jit needs max_degree, the number of targets an agent has "
-            "at most"
+            "method='neighbours' under jit needs max_degree, an upper bound on the targets of an "
+            "agent"
         )
     sparse = max_degree is not None and max_degree <= _SPARSE_SHARE * n_agents
     return max_degree if sparse or method == "neighbours" else None
@@ -212,13 +212,13 @@ def max_product(
 def require_graph(
     graph: Bool[Arrays, "T *B N N"] | Int[Arrays, "T *B N D"], method: Method = "auto"
 ) -> Bool[Array, "T *B N N"] | Int[Array, "T *B N D"]:
-    """The graph as a JAX array; a ValueError unless it is Boolean and of shape [T, ..., N, N], or,
-    with method "lists", integers (outside jit only: that name agents)."""
+    """Convert to a JAX array; a ValueError unless it is Boolean and of shape [T, ..., N, N], or,
+    with method "lists", integers that are agents (checked outside jit only)."""
     graph = jnp.asarray(graph)
     if method == "lists":
         n_agents = graph.shape[-2]
-        known = isinstance(graph, Tracer) or bool(jnp.all((graph >= 0) & (graph < n_agents)))
-        if not is_lists(graph) or not known:
+        valid = isinstance(graph, Tracer) or bool(jnp.all((graph >= 0) & (graph < n_agents)))
+        if not is_lists(graph) or not valid:
             raise ValueError(
                 f"method='lists' needs integers from 0 to {n_agents - 1}, the targets of each "
                 f"agent, got {graph.dtype}"
@@ -233,7 +233,7 @@ def require_graph(
 
 
 def require_weights(weights: Float[Arrays, "T *B N N"]) -> Float[Array, "T *B N N"]:
-    """As a JAX array; a ValueError unless floats [T, ..., N, N] and, outside jit, in [0, 1]."""
+    """Convert to a JAX array; a ValueError unless floats [T, ..., N, N], outside jit in [0, 1]."""
     weights = jnp.asarray(weights)
     if not jnp.issubdtype(weights.dtype, jnp.floating):
         raise ValueError(
@@ -246,7 +246,7 @@ def require_weights(weights: Float[Arrays, "T *B N N"]) -> Float[Array, "T *B N 
 
 
 def require_ends(ends: Bool[Arrays, "T *B"], graph: Array) -> Bool[Array, "T *B"]:
-    """As a JAX array; a ValueError unless Boolean, one per step and batch entry of the graph."""
+    """Convert to a JAX array; a ValueError unless Boolean, one per step and batch entry."""
     ends = jnp.asarray(ends)
     if ends.dtype != jnp.bool_:
         raise ValueError(f"ends must be Boolean, got {ends.dtype}")
@@ -273,7 +273,7 @@ def _earliest(edges: Array, later: Array, never: Array, max_degree: int | None) 
     """Entry [j, i]: the smallest later[k, i] over the targets k of j."""
 
     def dense():
-        # A maximum with "blocked" is three times as fast on a CPU as a selection by the edge.
+        # On a CPU a maximum with "blocked" is three times as fast as a selection by the edge.
         blocked = jnp.where(edges, jnp.zeros_like(never), never)
         return jnp.min(jnp.maximum(blocked[..., :, :, None], later[..., None, :, :]), axis=-2)
 
@@ -296,7 +296,3 @@ def _through(later: Array, targets: Array) -> Array:
 def _at_targets(lags: Array, targets: Array) -> Array:
     """The lags with 0 at the listed targets."""
     return lags.at[jnp.arange(len(lags))[:, None], targets].set(0)
-
-
-def _self_loops(n_agents: int) -> Array:
-    return jnp.eye(n_agents, dtype=bool)

@@ -1,14 +1,14 @@
-"""Where dependence graphs come from. One contract: `init`, `infer` before the update, `update`
-after it.
+"""Sources of dependence graphs, with one interface:
 
     source.needs                            what the rollout must record (rollout.RECORDABLE)
     source.init(key, env)                   -> graph_state, a pytree, part of the checkpoint
     source.infer(graph_state, batch, key)   -> graph [T, B, N, N], row = source, column = target
     source.update(graph_state, batch, key)  -> graph_state, metrics
 
-A graph is Boolean, or floats in [0, 1] (soft edges); `Graphs` adds a reward graph. A user's own
-source is any class with these four members: `--graph file.py:Source` makes it without arguments,
-and `register_source` gives it a name.
+In each iteration `infer` is called before the learner's update, and `update` after it. A graph is
+Boolean, or floats in [0, 1] (soft edges); `Graphs` adds a reward graph. A custom source is any
+class with these four members: `--graph file.py:Source` constructs it without arguments, and
+`register_source` gives it a name.
 """
 
 import sys
@@ -33,28 +33,28 @@ from dgmarl.trust import GRAPH_KINDS, module_file, unknown_graph
 
 Graph = Bool[Array, "T B N N"] | Float[Array, "T B N N"]
 MOST_BYTES = 10_000_000
-"""Of a file with a graph."""
+"""Size limit of a graph file."""
 METHODS = ("init", "infer", "update")
-"""Of a user's own source, checked before it is made; `needs` may be set when it is."""
+"""Required of the class of a custom source; `needs` may be set in its constructor."""
 
 
 class Graphs(NamedTuple):
     """Who can influence whom at each step."""
 
     edges: Graph
-    """A: whose action can reach whose next local state; self-loops on."""
+    """A: whose action can influence whose next local state; self-loops set."""
     reward_edges: Bool[Array, "T B N N"] | None = None
-    """B: whose action moves whose reward immediately; None: only the agent's own."""
+    """B: whose action affects whose reward in the same step; None: only the agent's own."""
 
 
 class GraphSource(Protocol):
     """A source of dependence graphs."""
 
     needs: frozenset[str]
-    """What the rollout must record beyond the ordinary batch."""
+    """Extras that the rollout must record."""
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Any:
-        """The state of the source at the start of training."""
+        """The initial state."""
         ...
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph | Graphs:
@@ -64,12 +64,12 @@ class GraphSource(Protocol):
     def update(
         self, graph_state: Any, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Any, dict[str, Array]]:
-        """Learn from the batch, after its graph has been used."""
+        """The state after learning from the batch, whose graph has been used, and metrics."""
         ...
 
 
 class GivenSource:
-    """Base of sources that have no state and learn nothing."""
+    """Base class of sources without a state, which learn nothing."""
 
     needs: frozenset[str] = frozenset()
 
@@ -86,17 +86,17 @@ class FixedSource(GivenSource):
     """The same matrix at every step."""
 
     def __init__(self, matrix: Callable[[int], np.ndarray]):
-        """matrix: from the number of agents."""
+        """matrix: maps the number of agents to the graph."""
         self.matrix = matrix
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Bool[Array, "N N"]:
-        """The matrix is part of the run, hence of its checkpoint."""
+        """The matrix, as the state, so that checkpoints contain it."""
         n_agents = env.spec.n_agents
         matrix = check_graph(self.matrix(n_agents))
         if matrix.shape != (n_agents, n_agents):
             raise UsageError(
-                f"The fixed graph is {matrix.shape}, but {env.spec.name} has {n_agents} agents: "
-                "give a square of that size."
+                f"The fixed graph has the shape {matrix.shape}, but {env.spec.name} has {n_agents} "
+                "agents: give a square matrix of that size."
             )
         return matrix
 
@@ -105,7 +105,7 @@ class FixedSource(GivenSource):
 
 
 class RandomSource(GivenSource):
-    """Every ordered pair of different agents has an edge with probability p, anew at each step."""
+    """Each pair of different agents has an edge with probability p, independently per step."""
 
     def __init__(self, probability: float):
         if not 0 <= probability <= 1:
@@ -118,7 +118,7 @@ class RandomSource(GivenSource):
 
 
 class OracleSource(GivenSource):
-    """The graph that the environment itself knows."""
+    """The environment's `oracle_graph`."""
 
     needs: frozenset[str] = frozenset({"oracle"})
 
@@ -134,13 +134,13 @@ class OracleSource(GivenSource):
 
 
 Factory = Callable[[str, TrainConfig, Environment, Varying], GraphSource]
-"""From the text after the colon, the configuration, the environment and the varying numbers."""
+"""Arguments: the text after the colon, configuration, environment and varying numbers."""
 SOURCES: dict[str, Factory] = {}
-"""By name; what may follow the name is in `trust.GRAPH_KINDS`."""
+"""Factories by name; `trust.GRAPH_KINDS` has the syntax of their arguments."""
 
 
 def register_source(name: str, factory: Factory, argument: str = "") -> None:
-    """Add a source under the name that `--graph` takes; `argument` shows what follows the name."""
+    """Add a source for `--graph NAME`. argument: syntax of what may follow the name."""
     if name in SOURCES:
         raise UsageError(f"The graph source {name} exists already: choose another name.")
     SOURCES[name] = factory
@@ -150,7 +150,7 @@ def register_source(name: str, factory: Factory, argument: str = "") -> None:
 def make_source(
     text: str, config: TrainConfig, env: Environment, varying: Varying | None = None
 ) -> GraphSource:
-    """The source with this name on the command line."""
+    """The source for the value of `--graph`."""
     name, colon, argument = text.partition(":")
     if name in SOURCES:
         allowed = GRAPH_KINDS[name]
@@ -164,12 +164,12 @@ def make_source(
 
 
 def as_graphs(found: Graph | Graphs) -> Graphs:
-    """What a source inferred, as one record."""
+    """The result of `infer` as `Graphs`."""
     return found if isinstance(found, Graphs) else Graphs(found)
 
 
 def _custom_source(text: str) -> GraphSource:
-    """A user's own source: its members are checked before anything is called."""
+    """Load and construct a custom source; its members are checked before any is called."""
     module = text.rpartition(":")[0]
     if module.isidentifier() and module not in sys.modules and module_file(module) is None:
         raise unknown_graph(text)
@@ -181,7 +181,7 @@ def _custom_source(text: str) -> GraphSource:
         source = cls()
     except TypeError as error:
         raise UsageError(
-            f"--graph {text}: the source cannot be made without arguments ({error})."
+            f"--graph {text}: the source cannot be constructed without arguments ({error})."
         ) from error
     _refuse_incomplete(text, source, ("needs",))
     if not set(source.needs) <= set(RECORDABLE):
@@ -196,17 +196,17 @@ def _refuse_incomplete(text: str, source: Any, members: tuple[str, ...]) -> None
     missing = [name for name in members if not hasattr(source, name)]
     if missing:
         raise UsageError(
-            f"--graph {text} is not a graph source, it lacks {', '.join(missing)}: see "
+            f"--graph {text} is not a graph source, because it lacks {', '.join(missing)}: see "
             "dgmarl.graphs.sources.GraphSource."
         )
 
 
 def fixed_source(path: str) -> FixedSource:
     """A matrix from a text file of 0s and 1s, separated by spaces or commas, or from a .npy file
-    (never a pickle). Self-loops are always on."""
+    (never a pickle). Self-loops are always set."""
     content = read_bytes(path, MOST_BYTES)
     try:
-        # Not by its name: loadtxt would fetch URLs.
+        # NumPy reads the content, not the path: loadtxt would fetch URLs.
         if path.endswith(".npy"):
             matrix = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
         else:
@@ -237,10 +237,10 @@ def _interventional(
     if argument and not argument.isdecimal():
         raise UsageError(
             f"interventional:{argument} needs a number of steps, 1 or more, for example "
-            "interventional:2; a reward graph is asked for by --credit.reward-graph measured."
+            "interventional:2; for a reward graph use --credit.reward-graph measured."
         )
     measured = getattr(config.credit, "reward_graph", "none") == "measured"
-    horizon = int(argument[:20] or 1)  # a text of digits has any length
+    horizon = int(argument[:20] or 1)  # int() refuses very long texts
     return InterventionalSource(horizon, rewards=measured, env=env)
 
 
@@ -261,8 +261,8 @@ def _attention(
         threshold = -1.0
     if not threshold >= 0:
         raise UsageError(
-            f"attention:{argument} is not a threshold of attention: choose a number of 0 or more, "
-            "relative to equal attention, for example attention:0.5."
+            f"attention:{argument} is not a threshold: choose a number of 0 or more, relative to "
+            "uniform attention, for example attention:0.5."
         )
     return AttentionSource(config, env, threshold)
 

@@ -1,4 +1,4 @@
-"""The contract of learners, and what they have in common."""
+"""The interface of learners, and functions that they share."""
 
 from typing import Any, Protocol
 
@@ -12,22 +12,22 @@ from dgmarl.rollout import Act, Batch, HiddenState
 
 
 class Learner(Protocol):
-    """Pure functions of a state whose `params` hold the policy. A learner is made from the
-    configuration, the environment and the numbers that may vary: `Learner(config, env, varying)`.
+    """Pure functions of a state whose `params` hold the policy. Constructed as
+    `Learner(config, env, varying)`, where `varying` has the numbers that differ between batched
+    runs.
 
     A learner may also have `probs(state, batch) -> [T, B, N, A]`, the policy's probabilities at
-    every step, for rules that need "probs".
-    """
+    every step, for rules that need "probs"."""
 
     needs: frozenset[str]
     """What the rollout must record beyond the ordinary batch."""
 
     def init(self, key: PRNGKeyArray) -> Any:
-        """The state before training; has `params` and `with_params(params)`."""
+        """The initial state; has `params` and `with_params(params)`."""
         ...
 
     def init_hidden_state(self, *batch: int) -> HiddenState:
-        """The recurrent state at the start of an episode."""
+        """The hidden state at the start of an episode."""
         ...
 
     def behaviour(self, state: Any, step: Int[Array, ""], /) -> Act:
@@ -59,16 +59,16 @@ class Learner(Protocol):
         active: Bool[Array, ""],
         /,
     ) -> tuple[Any, dict[str, Array]]:
-        """The state after one iteration's updates, and metrics. Unless `active`, the state must
-        come back as it was: the seed has had its steps."""
+        """The state after one iteration's updates, and metrics. Must return the state unchanged
+        unless `active`: the seed has reached `config.steps`."""
         ...
 
 
 def batched_index(values: Float[Array, "*B A"], index: Int[Array, "*B"]) -> Float[Array, "*B"]:
-    """values[..., index]; a comparison and a sum are faster here than a gather."""
+    """values[..., index], by a comparison and a sum, which are faster here than a gather."""
     return jnp.sum(values, axis=-1, where=index[..., None] == jnp.arange(values.shape[-1]))
 
 
 def where_active(active: Bool[Array, ""], new: Any, old: Any) -> Any:
-    """`new` if active, leaf by leaf, else `old`."""
+    """`new` if active, else `old`, leaf by leaf."""
     return jax.tree.map(lambda new, old: jnp.where(active, new, old), new, old)

@@ -1,8 +1,8 @@
-"""Proximal policy optimisation for teams: IPPO and MAPPO.
+"""Multi-agent proximal policy optimisation: IPPO and MAPPO.
 
-The two differ in what the critic sees (`learner.critic`). Advantages and critic targets come from a
-credit rule; this module knows nothing of rewards and graphs. Where the paper's text and code
-differ, the code is followed: full batches, separate optimisers, no value coefficient, no gamma^t
+The two differ in the critic's input (`learner.critic`). Advantages and critic targets come from a
+credit rule; this module does not read rewards or graphs. Where the paper's text and code differ,
+this module follows the code: full batches, separate optimisers, no value coefficient, no gamma^t
 factor.
 """
 
@@ -29,20 +29,20 @@ from dgmarl.rollout import Act, Batch, HiddenState
 
 
 class PPOState(NamedTuple):
-    """All that learning changes."""
+    """Parameters and optimiser states."""
 
     params: dict[str, Any]
     """`actor` and `critic`."""
     opt_state: dict[str, Any]
-    """Of `actor` and `critic`; `steps`, those trained on, where the learning rate falls."""
+    """`actor` and `critic`; with `anneal_lr` also `steps`, environment steps trained on."""
 
     def with_params(self, params: dict[str, Any]) -> "PPOState":
-        """The same learner with another policy and critic."""
+        """The state with other parameters of actor and critic."""
         return self._replace(params=params)
 
 
 class Minibatch(NamedTuple):
-    """What one gradient step sees; `[T, B, ...]`."""
+    """Inputs of one gradient step; `[T, B, ...]`."""
 
     observation: Observation
     action: Int[Array, "T B N"]
@@ -64,7 +64,7 @@ class PPO:
         self.needs = frozenset({"local"} if own_state else ())
         self.policy = make_policy(spec, self.config)
         self.value = make_value(_local_spec(env) if own_state else spec, self.config)
-        # Flattened to one vector: a few operations per update instead of a few per layer.
+        # On one flat vector: a few operations per update instead of a few per layer.
         clip = optax.clip_by_global_norm(self.config.max_grad_norm)
         self.optimiser = optax.flatten(optax.chain(clip, optax.adam(varying.learning_rate)))
 
@@ -109,7 +109,7 @@ class PPO:
         return jnp.where(batch.observation.action_mask, jnp.exp(log_probs), 0)
 
     def values(self, state: PPOState, batch: Batch) -> Values:
-        """V of every observation and of its successor, in one pass where the batch allows it."""
+        """V of every observation and of its successor, in one pass if the batch has no resets."""
         critic = state.params["critic"]
         if self.needs:
             now, after = (_with_local(batch.observation, part) for part in batch.extras["local"])
@@ -128,7 +128,7 @@ class PPO:
         key: PRNGKeyArray,
         active: Bool[Array, ""],
     ) -> tuple[PPOState, dict[str, Array]]:
-        """Epochs of clipped policy gradient and value regression on one batch."""
+        """Epochs of clipped policy-gradient and value-regression steps on one batch."""
         whole, opt_state = self.full_batch(batch, credit), dict(state.opt_state)
         rate: Any = 1.0
         if self.config.anneal_lr:
@@ -150,8 +150,8 @@ class PPO:
                 params[name] = optax.apply_updates(params[name], updates)
             return PPOState(params, opt_state), metrics
 
-        one_part = self.config.minibatches == 1
-        parts = None if one_part else self._minibatches(key, batch.hidden_state, whole)
+        single = self.config.minibatches == 1
+        parts = None if single else self._minibatches(key, batch.hidden_state, whole)
         n_updates = self.config.epochs * self.config.minibatches
         new, metrics = jax.lax.scan(
             step, PPOState(state.params, opt_state), parts, length=n_updates, unroll=unroll()
@@ -182,7 +182,7 @@ class PPO:
     def loss(
         self, params: dict[str, Any], hidden_state: HiddenState, part: Minibatch
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """Policy and critic loss; they share no parameter, so one gradient serves both."""
+        """Sum of policy and critic loss, which share no parameters, and metrics."""
         clip_eps = self.config.clip_eps
         _, log_probs = self.policy.log_probs(
             params["actor"], hidden_state, part.observation, part.is_first
@@ -211,7 +211,7 @@ class PPO:
     def _minibatches(
         self, key: PRNGKeyArray, hidden_state: HiddenState, whole: Minibatch
     ) -> tuple[HiddenState, Minibatch]:
-        """The environments shuffled in each epoch: [updates, T, B / minibatches, ...]."""
+        """Environments shuffled in each epoch: [updates, T, B / minibatches, ...]."""
         n_envs = whole.mask.shape[1]
         chosen = shuffled(key, n_envs, self.config.epochs, self.config.minibatches)
         split = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, chosen], 1, 0), whole)
@@ -219,12 +219,12 @@ class PPO:
 
 
 def _with_local(observation: Observation, local: Float[Array, "*B N L"]) -> Observation:
-    """The observation with the agents' local states in the place of the global state."""
+    """The observation with the agents' local states as its global state."""
     return observation._replace(global_state=local.reshape(*local.shape[:-2], -1))
 
 
 def _local_spec(env: Environment) -> EnvSpec:
-    """Sizes for a critic that sees only each agent's own local state."""
+    """The spec with the sizes of `_with_local`, for a critic of local states."""
     if not env.offers("local_state"):
         raise UsageError(
             f"learner.critic is own-state, but {env.spec.name} has no local_state: define it, or "

@@ -1,9 +1,9 @@
-"""Q-learning for teams: IQL, VDN, QMIX and QPLEX.
+"""Multi-agent Q-learning: IQL, VDN, QMIX and QPLEX.
 
-The four differ in how the values of single agents become what is learned (`learner.mixer`). Rewards
-come from the credit rule: each agent's own for IQL, the team's for the others. Double Q-learning on
-whole replayed episodes, 1-step or TD(lambda) targets. The defaults are EPyMARL's; EPyMARL's tuned
-numbers for foraging and pymarl2's for SMAClite are presets.
+The four differ in how the agents' values are mixed (`learner.mixer`). Rewards come from the credit
+rule: each agent's own for IQL, the team's for the others. Double Q-learning on replayed whole
+episodes, with 1-step or TD(lambda) targets. The defaults are EPyMARL's; EPyMARL's tuned values for
+foraging and pymarl2's for SMAClite are presets.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ NO_ACTION = -1
 
 
 class QState(NamedTuple):
-    """All that learning changes."""
+    """Parameters, optimiser state, counters and replay buffer."""
 
     params: Any
     """`agent` and `mixer`."""
@@ -49,20 +49,19 @@ class QState(NamedTuple):
     updates: Int[Array, ""]
     """Gradient steps so far."""
     target_updated: Int[Array, ""]
-    """When the target was last copied, in `target_update_unit`s."""
+    """When the target was last updated, in `target_update_unit`s."""
     replay: Replay
 
     def with_params(self, params: dict[str, Any]) -> "QState":
-        """The same learner with another network, the target included."""
+        """The state with other parameters, also of the target network."""
         return self._replace(params=params, target=jax.tree.map(jnp.copy, params))
 
 
 class QHiddenState(NamedTuple):
-    """What an agent carries from step to step."""
+    """The network's hidden state and the previous action."""
 
     hidden: Float[Array, "*B N h"]
     action: Int[Array, "*B N"]
-    """The previous action."""
 
 
 Networks = tuple[Any, Any]
@@ -84,15 +83,14 @@ class QLearner:
         self.mixer = Mixer(spec, own.mixer, *sizes)
         clip = optax.clip_by_global_norm(own.max_grad_norm)
         self.optimiser = optax.chain(clip, optax.adam(varying.learning_rate))
-        ends = (own.epsilon_start, own.epsilon_end)
-        self.epsilon = optax.linear_schedule(*ends, own.epsilon_steps)
+        self.epsilon = optax.linear_schedule(own.epsilon_start, own.epsilon_end, own.epsilon_steps)
         self.n_updates = config.n_envs // own.episodes_per_update
         self.n_rewards = spec.n_agents if own.mixer == "none" else 1
         per_agent = self.scaling == "standardise" and own.mixer == "none"
         self._statistics_shape = (spec.n_agents,) if per_agent else ()
 
     def init(self, key: PRNGKeyArray) -> QState:
-        """Fresh parameters, the target the same, an empty replay buffer."""
+        """Initial parameters, the same for the target network, and an empty replay buffer."""
         agent_key, mixer_key = jax.random.split(key)
         params = {"agent": self.agent.init(agent_key), "mixer": self.mixer.init(mixer_key)}
         with_state = self.mixer.sees_state and not self.spec.state_is_obs
@@ -114,7 +112,7 @@ class QLearner:
         return partial(self.act, state.params, epsilon=jnp.asarray(self.epsilon(step)))
 
     def values(self, state: QState, batch: Batch) -> None:
-        """No critic: the rule only gives rewards."""
+        """None: without a critic the credit rule only gives rewards."""
 
     def act(
         self,
@@ -126,7 +124,7 @@ class QLearner:
         greedy: bool = False,
         epsilon: Float[Array, ""] | None = None,
     ) -> tuple[Array, Array, QHiddenState]:
-        """The best actions of B environments, random ones with a chance of epsilon."""
+        """Epsilon-greedy actions in B environments; by default with `evaluation_epsilon`."""
         before = jnp.where(is_first[:, None], NO_ACTION, hidden_state.action)
         hidden, values = self.agent.outputs(
             params["agent"],
@@ -137,8 +135,8 @@ class QLearner:
         action = _best_actions(values[0], observation.action_mask)
         if not greedy:
             chance_key, random_key = jax.random.split(key)
-            chance = jax.random.uniform(chance_key, action.shape)
-            explores = chance < (self.config.evaluation_epsilon if epsilon is None else epsilon)
+            chance = self.config.evaluation_epsilon if epsilon is None else epsilon
+            explores = jax.random.uniform(chance_key, action.shape) < chance
             action = jnp.where(explores, random_actions(random_key, observation), action)
         return action, jnp.zeros(action.shape), QHiddenState(hidden, action)
 
@@ -150,9 +148,9 @@ class QLearner:
         key: PRNGKeyArray,
         active: Bool[Array, ""],
     ) -> tuple[QState, dict[str, Array]]:
-        """Store the new episodes, then take the gradient steps they ask for, each on a sampled
-        batch of its own; none before there are enough episodes."""
-        # The replay buffer masks itself: it is too large to be copied in every iteration.
+        """Store the new episodes, then take gradient steps, each on a newly sampled batch; none
+        before the buffer holds a batch."""
+        # `add` applies the mask: the replay buffer is too large to be copied in every iteration.
         reward = jnp.broadcast_to(credit.reward, (*credit.reward.shape[:2], self.n_rewards))
         replay = add(state.replay, batch, reward, where=active)
         batches = sample(replay, key, self.n_updates, self.config.batch_size)
@@ -166,11 +164,11 @@ class QLearner:
     def updates(
         self, state: QState, batches: Episodes, episodes_played: Int[Array, ""]
     ) -> tuple[QState, dict[str, Array]]:
-        """A gradient step on each of U batches, `[U, T, B, ...]`; the target network follows each.
-        Metrics are `[U]`.
+        """A gradient step and a target update on each of U batches, `[U, T, B, ...]`. Metrics are
+        `[U]`.
 
-        On the way, parameters are one vector: a few operations per step instead of a few per layer.
-        """
+        Inside the loop parameters are one vector: a few operations per step instead of a few per
+        layer."""
         reward, statistics = self.scaled_reward(state.statistics, batches)
         (params, as_tree), (target, _) = ravel_pytree(state.params), ravel_pytree(state.target)
         start = state._replace(params=params, target=target, statistics=statistics)
@@ -200,18 +198,17 @@ class QLearner:
     def scaled_reward(
         self, statistics: RunningStatistics, batches: Episodes
     ) -> tuple[Float[Array, "U T B K"], RunningStatistics]:
-        """The rewards that values are learned from, each batch by the statistics up to it, and the
-        statistics after all.
+        """The rewards of each batch, scaled by the statistics up to and including it, and the
+        statistics after all batches.
 
-        What a batch adds to the statistics does not depend on those before: one pass for all of
-        them."""
+        The statistics of single batches are independent, so they are computed in one pass."""
         if self.scaling == "none":
             return batches.reward, statistics
         length = batches.length
         if self.config.standardise_padding:
             length = jnp.broadcast_to(length.max(axis=-1, keepdims=True), length.shape)
         measure = jax.vmap(partial(statistics_of, shape=self._statistics_shape))
-        of_batches = measure(batches.reward, jax.vmap(self._before)(length))
+        of_batches = measure(batches.reward, jax.vmap(self._steps_before)(length))
 
         def add(
             so_far: RunningStatistics, of_batch: RunningStatistics
@@ -225,7 +222,7 @@ class QLearner:
     def loss(
         self, networks: Networks, episodes: Episodes, reward: Float[Array, "T B K"]
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """Mean over real steps (and agents, for IQL) of (Q - y)^2, with y from `targets`."""
+        """Mean over valid steps (and agents, for IQL) of (Q - y)^2, with y from `targets`."""
         values, old_values = (self.action_values(params, episodes) for params in networks)
         action_mask, state = episodes.action_mask, self._states(episodes)
         action, best = episodes.action.astype(jnp.int32), _best_actions(values, action_mask)[1:]
@@ -238,7 +235,7 @@ class QLearner:
             target, batched_index(then, best), _highest(then, action_mask[1:]), best, state[1:]
         )
         y = jax.lax.stop_gradient(self.targets(reward, following, episodes))
-        mask = jnp.broadcast_to(self._before(episodes.length)[..., None], predicted.shape)
+        mask = jnp.broadcast_to(self._steps_before(episodes.length)[..., None], predicted.shape)
         mean = partial(jnp.mean, where=mask)
         error = predicted - y
         value_loss = mean(error**2)
@@ -253,7 +250,7 @@ class QLearner:
     def action_values(
         self, params: dict[str, Any], episodes: Episodes
     ) -> Float[Array, "T+1 B N A"]:
-        """Q of every action at every view, the final one too, in one pass over the episodes."""
+        """Q of every action at every observation, including the final one."""
         n_episodes = episodes.length.shape[0]
         first = jnp.full((1, n_episodes, self.spec.n_agents), NO_ACTION)
         before = jnp.concatenate([first, episodes.action])
@@ -270,7 +267,7 @@ class QLearner:
 
             y_t = r_t + gamma (1 - terminal_t) ((1 - lambda) x_{t+1} + lambda y_{t+1})
 
-        Nothing after the end of an episode reaches back into it.
+        Steps after the end of an episode do not affect it.
         """
         gamma, lambda_ = self.config.gamma, self.config.lambda_
         last = jnp.arange(len(reward))[:, None] == episodes.length - 1
@@ -282,7 +279,8 @@ class QLearner:
         return discounted_sums(one_step, ~last, gamma * lambda_)
 
     def update_target(self, state: QState, params: Any, episodes: Int[Array, ""]) -> QState:
-        """The new parameters; the target network moves by tau, or is copied at every interval."""
+        """The state with new parameters, and the target network moved by tau or, at every interval,
+        replaced by a copy."""
         config = self.config
         if config.tau > 0:
             moved: Any = optax.incremental_update(params, state.target, config.tau)
@@ -294,7 +292,7 @@ class QLearner:
         return state._replace(params=params, target=target, target_updated=updated)
 
     def _states(self, episodes: Episodes) -> Float[Array, "T+1 B D"]:
-        """What the mixer sees of each view; nothing, if it does not look."""
+        """The state input of the mixer at each step; size 0 if it uses none."""
         agents_view = episodes.agents_view.reshape(*episodes.agents_view.shape[:2], -1)
         if not self.mixer.sees_state:
             return jnp.zeros((*agents_view.shape[:2], 0))
@@ -307,7 +305,7 @@ class QLearner:
             return agents_view
         return jnp.concatenate([agents_view, jax.nn.one_hot(before, self.spec.n_actions)], axis=-1)
 
-    def _before(self, length: Int[Array, "B"]) -> Bool[Array, "T B"]:
+    def _steps_before(self, length: Int[Array, "B"]) -> Bool[Array, "T B"]:
         return jnp.arange(self.spec.horizon)[:, None] < length
 
 

@@ -1,12 +1,11 @@
-"""Episode replay: a ring of the last whole episodes, on the device, part of the training state and
-so of its checkpoints.
+"""Episode replay: a ring buffer of the last whole episodes, on the device, part of the training
+state and so of its checkpoints.
 
-A ring of our own rather than a library: what a learner of whole episodes needs is one scatter and
-one gather. Libraries keep every field in full precision and the views twice; here a view is kept
-once (T + 1 for T steps), a state only if a mixer reads it and it is not just the observations,
-actions in one byte, and observations in half precision where that loses nothing. A seed that has
-had its steps adds nothing, without a copy of the ring, which is larger than all the rest of the
-state together."""
+Replay libraries store every field in full precision and each observation twice. Here observations
+are stored once (T + 1 for T steps), in half precision where that loses nothing, states only if a
+mixer reads them and they are not just the observations, and actions in one byte. Seeds past
+`config.steps` add nothing, without a copy of the buffer, which is larger than the rest of the
+training state."""
 
 from typing import NamedTuple
 
@@ -21,34 +20,33 @@ from dgmarl.rollout import Batch
 
 
 class Episodes(NamedTuple):
-    """Episodes, padded to the horizon T; `[E, T, ...]` in the ring, `[T, E, ...]` when sampled."""
+    """Episodes padded to the horizon T; `[E, T, ...]` in the buffer, `[T, E, ...]` if sampled."""
 
     agents_view: Float[Array, "E T+1 N O"]
-    """With the final observation; after it, that one repeated."""
+    """With the final observation, which is repeated after the end."""
     action_mask: Bool[Array, "E T+1 N A"]
     state: Float[Array, "E T+1 D"] | None
-    """None where no mixer reads it, or where it is just the observations."""
+    """None if no mixer reads it, or if it is just the observations."""
     action: Int[Array, "E T N"]
     reward: Float[Array, "E T K"]
-    """One per agent, or K = 1: their sum. Zero after the end."""
+    """One per agent, or their sum (K = 1). Zero after the end."""
     length: Int[Array, "E"]
-    """Steps that happened."""
     terminated: Bool[Array, "E"]
-    """The task was over at the end; False: the time was."""
+    """Whether the episode ended by termination, not by truncation."""
 
 
 class Replay(NamedTuple):
-    """The ring: E slots, filled in turn."""
+    """A ring buffer of E episodes."""
 
     episodes: Episodes
     added: Int[Array, ""]
-    """Episodes added so far, those included that have been overwritten."""
+    """Episodes added so far, including overwritten ones."""
 
 
 def empty_replay(
     spec: EnvSpec, capacity: int, n_rewards: int, with_state: bool, precision: Precision
 ) -> Replay:
-    """A ring of `capacity` episodes. n_rewards: one per agent, or 1 for their sum."""
+    """A buffer for `capacity` episodes. n_rewards: one per agent, or 1 for their sum."""
     steps, per_agent = (capacity, spec.horizon), (spec.n_agents,)
     observations = (capacity, spec.horizon + 1)
     episodes = Episodes(
@@ -66,7 +64,7 @@ def empty_replay(
 def add(
     replay: Replay, batch: Batch, reward: Float[Array, "T B K"], where: Bool[Array, ""]
 ) -> Replay:
-    """The ring with a batch's episodes in the place of the oldest; as it was unless `where`."""
+    """Replace the oldest episodes by those of a batch; unchanged unless `where`."""
     ring = replay.episodes
     observations = batch.all_observations()
     new = Episodes(
@@ -80,40 +78,38 @@ def add(
     )
     capacity, n_new = ring.length.shape[0], new.length.shape[0]
     if n_new > capacity:
-        raise ValueError(f"{n_new} episodes at once do not fit into a ring of {capacity}")
-    # A slot past the end is dropped: so nothing is written where nothing shall be. No two are
-    # equal, and saying so spares an accelerator atomic writes, or one at a time where it shall be
-    # deterministic.
+        raise ValueError(f"{n_new} episodes at once do not fit into a buffer of {capacity}")
+    # Writes past the end are dropped. All slots differ: `unique_indices` avoids atomic writes on an
+    # accelerator, and sequential ones if it must be deterministic.
     slots = jnp.where(
         where, (replay.added + jnp.arange(n_new)) % capacity, capacity + jnp.arange(n_new)
     )
 
     def put(ring: Array, new: Array) -> Array:
         return ring.at[slots].set(
-            _time_second(new).astype(ring.dtype), mode="drop", unique_indices=True
+            _swap_time(new).astype(ring.dtype), mode="drop", unique_indices=True
         )
 
     return Replay(jax.tree.map(put, ring, new), replay.added + jnp.where(where, n_new, 0))
 
 
 def sample(replay: Replay, key: PRNGKeyArray, n_batches: int, batch_size: int) -> Episodes:
-    """`n_batches` of `batch_size` different episodes each, uniformly: `[n_batches, T, batch_size,
-    ...]`.
+    """`n_batches` of `batch_size` different episodes each, sampled uniformly:
+    `[n_batches, T, batch_size, ...]`.
 
-    While fewer are in the ring, empty slots come along: whoever samples sees to it that enough were
-    added first."""
+    Includes empty slots while the buffer holds fewer; the caller must check."""
     capacity = replay.episodes.length.shape[0]
-    lots = jnp.where(
+    priority = jnp.where(
         jnp.arange(capacity) < replay.added, jax.random.uniform(key, (n_batches, capacity)), -1.0
     )
-    drawn = jax.lax.top_k(lots, batch_size)[1]
+    chosen = jax.lax.top_k(priority, batch_size)[1]
 
     def take(ring: Array) -> Array:
-        return over_envs(jax.vmap(_time_second)(ring[drawn]), min(2, ring.ndim))
+        return over_envs(jax.vmap(_swap_time)(ring[chosen]), min(2, ring.ndim))
 
     return jax.tree.map(take, replay.episodes)
 
 
-def _time_second(array: Array) -> Array:
-    """Time and episodes change places, where there is time."""
+def _swap_time(array: Array) -> Array:
+    """Swap the axes of time and episodes, if there is a time axis."""
     return array if array.ndim == 1 else jnp.swapaxes(array, 0, 1)

@@ -1,7 +1,7 @@
 """Action-value critics: values of joint actions, for credit rules and graph sources.
 
-Both are one network for all agents, with an agent id as input. Actions are one-hot, or
-probabilities. Arrays are `[..., N, ...]`."""
+Each is one network for all agents, with an agent id as input. Actions are one-hot or probabilities.
+Arrays are `[..., N, ...]`."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -18,10 +18,10 @@ from dgmarl.rollout import Batch
 
 
 class CounterfactualCritic(nn.Module):
-    """Q_i(x_i, (b, a_-i)) for every own action b, with the others' actions as input: COMA's critic.
+    """COMA's critic: Q_i(x_i, (b, a_-i)) for every own action b, with the others' actions as input.
 
-    x_i: the agent's observation, or [..., 1, D], the global state for everybody. The value of the
-    own slot replaced by any distribution p is sum_b p(b) Q_i(b), exact and without another pass."""
+    x_i: the agent's observation, or [..., 1, D], the global state for all agents. The value for an
+    own action drawn from p is sum_b p(b) Q_i(b), exactly and without another pass."""
 
     hidden: int
 
@@ -32,22 +32,22 @@ class CounterfactualCritic(nn.Module):
         n_agents, n_actions = action.shape[-2:]
         draw = uniform_within(1 / sqrt(x.shape[-1] + n_agents * (n_actions + 1)))
         weight = self.param("actions", draw, (n_agents, n_actions, self.hidden))
-        # The first layer is linear: what the others add is the sum over all less the own part.
+        # The first layer is linear: the others' part is the sum over all minus the own part.
         parts = jnp.einsum("...na,nah->...nh", action, weight)
         others = parts.sum(axis=-2, keepdims=True) - parts
         hidden = nn.relu(Linear(self.hidden, n_agents)(x) + others)
         hidden = nn.relu(Linear(self.hidden)(hidden))
-        # All values start at 0: a random critic would decide what the policy learns first.
+        # All values start at 0: a random critic would determine the first policy updates.
         return nn.Dense(n_actions, kernel_init=nn.initializers.zeros)(hidden)
 
 
 class Attended(NamedTuple):
-    """What the attention critic gives."""
+    """Output of the attention critic."""
 
     value: Float[Array, "*B N"]
     """Q_i of the joint action."""
     weights: Float[Array, "*B N N"]
-    """w_ij: how much of agent j enters Q_i; rows add to 1, 0 on the diagonal."""
+    """w_ij: the weight of agent j in Q_i; rows sum to 1, 0 on the diagonal."""
 
 
 class AttentionCritic(nn.Module):
@@ -55,8 +55,7 @@ class AttentionCritic(nn.Module):
 
         w_ij = softmax over j != i of <query(o_i), key(o_j)> / sqrt(d)
 
-    The weights read observations only: they must not depend on the action that is credited by
-    them."""
+    The weights depend on observations only, not on the actions that they credit."""
 
     hidden: int
 
@@ -105,8 +104,8 @@ class AttentionValue:
         return self._apply(params, inputs).value
 
     def relevance(self, params: Any, batch: Batch) -> Float[Array, "T B N N"]:
-        """(N - 1) w_ij at [j, i] (row = source): agent i's attention on agent j relative to equal
-        attention on all others, hence 1 on average for any number of agents; 0 on the diagonal."""
+        """Entry [j, i] (row = source): (N - 1) w_ij, agent i's attention on agent j relative to
+        uniform attention, hence 1 on average for any number of agents; 0 on the diagonal."""
         weights = self._apply(params, self.inputs(batch)).weights
         return (self.spec.n_agents - 1) * weights.swapaxes(-1, -2)
 

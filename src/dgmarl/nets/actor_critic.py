@@ -19,7 +19,7 @@ UNAVAILABLE = -1e10
 
 
 class FeedForward(nn.Module):
-    """Linear, ReLU, Linear, ReLU, Linear: the paper's feed-forward actor, and its critic."""
+    """Linear, ReLU, Linear, ReLU, Linear: the paper's feed-forward actor and critic."""
 
     n_outputs: int
     hidden: int
@@ -33,7 +33,7 @@ class FeedForward(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Linear, ReLU, a GRU, Linear: the paper's recurrent actor."""
+    """Linear, ReLU, GRU, Linear: the paper's recurrent actor."""
 
     n_outputs: int
     hidden: int
@@ -41,7 +41,7 @@ class Recurrent(nn.Module):
 
     @property
     def hidden_state_size(self) -> int:
-        """Numbers that an agent carries from step to step."""
+        """Size of the hidden state of an agent."""
         return self.hidden
 
     @nn.compact
@@ -61,8 +61,7 @@ class Policy:
     spec: EnvSpec
     hidden: int
     network: type[nn.Module]
-    """Made with `n_outputs`, `hidden` and `n_agents`, as `FeedForward` is; with
-    `hidden_state_size`, it is called as `Recurrent` is."""
+    """Constructed like `FeedForward`; called like `Recurrent` if it has `hidden_state_size`."""
     shared: bool
 
     @property
@@ -72,11 +71,11 @@ class Policy:
 
     @property
     def hidden_state_size(self) -> int:
-        """Numbers that an agent carries from step to step; 0 for feed-forward networks."""
+        """Size of the hidden state of an agent; 0 for feed-forward networks."""
         return getattr(self.module, "hidden_state_size", 0)
 
     def init(self, key: PRNGKeyArray) -> Any:
-        # Batch axes of length 1 for a user's network, which may expect them.
+        # A custom network may expect batch axes.
         x = jnp.zeros((1, 1, self.spec.n_agents, self.spec.obs_size))
         inputs = self._inputs(self.init_hidden_state(1), x, jnp.zeros((1, 1), bool))
         return _init(self.module, key, self.spec.n_agents, self.shared, *inputs)
@@ -104,13 +103,13 @@ class Policy:
         agents_view: Float[Array, "T B N O"],
         is_first: Bool[Array, "T B"],
     ) -> tuple[Float[Array, "B N h"], Float[Array, "T B N A"]]:
-        """Network outputs per action and step: logits of a policy, or Q-values of a Q-learner."""
+        """Network outputs per step and action: logits of a policy, or values of a Q-learner."""
         inputs = self._inputs(hidden_state, agents_view, is_first)
         found = _apply(self.module, self.shared, params, inputs)
         new, outputs = found if self.hidden_state_size else (hidden_state, found)
         _check(self.network, outputs, (*agents_view.shape[:-1], self.spec.n_actions))
         _check(self.network, new, hidden_state.shape, "for its hidden state")
-        # A user's network may compute with fewer bits.
+        # A custom network may compute in lower precision.
         return new.astype(jnp.float32), outputs.astype(jnp.float32)
 
     def _inputs(self, hidden_state: Array, x: Array, is_first: Array) -> tuple[Array, ...]:
@@ -124,7 +123,7 @@ class Value:
     """The critic as pure functions of its parameters. Its input depends on `kind`:
 
     agent: the agent's observation.
-    own-state: the agent's local state, its part of a global state that concatenates them.
+    own-state: the agent's local state, a part of the concatenation in the global state.
     central: the global state and the agent's id.
     central-heads: the global state; one output per agent."""
 
@@ -180,7 +179,7 @@ def _init(
 def _apply(module: nn.Module, shared: bool, params: Any, inputs: tuple[Array, ...]) -> Any:
     if shared:
         return module.apply(params, *inputs)
-    # Flags have no axis of features behind that of the agents.
+    # Boolean inputs (`is_first`) have no feature axis after the agent axis.
     in_axes = [-1 if array.dtype == bool else -2 for array in inputs]
     return jax.vmap(module.apply, in_axes=(0, *in_axes), out_axes=-2)(params, *inputs)
 
@@ -193,10 +192,10 @@ def _make(
 
 
 def _check(network: type, found: Any, shape: tuple[int, ...], what: str = "for its outputs") -> Any:
-    """`found`, if it is an array of this shape."""
+    """Return `found`, or raise if it has another shape."""
     if jnp.shape(found) != shape:
         raise UsageError(
-            f"The network {network.__name__} gives an array {jnp.shape(found)} {what}, but must "
+            f"The network {network.__name__} gives the shape {jnp.shape(found)} {what}, but must "
             f"give {shape}: see `A network of your own` in docs/pieces.md."
         )
     return found

@@ -1,4 +1,4 @@
-"""Networks by name: the package's own, or a user's Flax module."""
+"""Networks by name: those of the package, or custom Flax modules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ from dgmarl.errors import UsageError, one_line
 from dgmarl.nets.actor_critic import OWN_NETWORKS, Policy, Value
 
 T, B = 2, 3
-"""Sizes of the batch on which a user's network is tried."""
+"""Sizes of the batch on which a custom network is tested."""
 
 
 def make_policy(spec: EnvSpec, learner: Any) -> Policy:
-    """The actor, or the agents of a Q-learner, with the network that its configuration names."""
+    """The actor, or the agents' network of a Q-learner, as configured."""
     name = learner.network
     policy = Policy(spec, learner.hidden, _load(name, "network"), learner.share_parameters)
 
@@ -31,7 +31,7 @@ def make_policy(spec: EnvSpec, learner: Any) -> Policy:
 
 
 def make_value(spec: EnvSpec, learner: Any) -> Value:
-    """The critic, with the network that the configuration of the learner names."""
+    """The critic, as configured."""
     name = learner.critic_network
     network = _load(name, "critic_network")
     value = Value(spec, learner.hidden, learner.critic, learner.share_parameters, network)
@@ -59,18 +59,18 @@ def _load(name: str, field: str) -> type[nn.Module]:
 
 
 def _only_parameters(variables: Any) -> Any:
-    """What a network was initialised with, if training will change all of it."""
+    """Return the variables of a network, or raise if some are not trained parameters."""
     kept = ", ".join(sorted(variables.keys() - {"params"}))
     if kept:
         raise UsageError(
-            f"It keeps {kept}, but only parameters are trained: use layers without a state of "
-            "their own, such as LayerNorm."
+            f"It has {kept}, but only parameters are trained: use layers without other state, such "
+            "as LayerNorm."
         )
     return variables
 
 
 def _try(name: str, field: str, play: Callable[[jax.Array], Any]) -> None:
-    """Trace a user's network, without computing anything; what it raises becomes one sentence."""
+    """Trace a custom network without computing anything; its errors become a UsageError."""
     if name in OWN_NETWORKS:
         return
     try:

@@ -22,8 +22,8 @@ def uniform_within(bound: float):
 
 
 def rows_times(x: Float[Array, "*B in"], weight: Float[Array, "in out"]) -> Float[Array, "*B out"]:
-    """x @ weight with the leading axes flattened into one, which makes XLA's gradients a third
-    faster. Not where environments are divided among devices: one axis could not hold them."""
+    """x @ weight with the leading axes flattened, which makes XLA's gradients a third faster. Not
+    flattened if environments are divided among devices, which needs a separate axis."""
     if envs_divided():
         return x @ weight
     times = jnp.matmul if launch_bound() else product
@@ -47,8 +47,8 @@ def weight_gradient(
 ) -> Float[Array, "in out"]:
     """x^T from_output.
 
-    XLA's fast products on a CPU do not take a transposed left factor. Where there are few outputs
-    it is cheaper to transpose them beforehand: a third of the time for 6 outputs of 128 inputs. The
+    On a CPU, XLA's fast matrix products do not support a transposed left factor. With few outputs
+    it is faster to transpose these first: a third of the time for 6 outputs and 128 inputs. The
     barriers keep the compiler from moving the transpositions into the product."""
     if launch_bound() or 2 * from_output.shape[-1] > x.shape[-1]:
         return x.T @ from_output
@@ -58,7 +58,7 @@ def weight_gradient(
 
 class Linear(nn.Module):
     """y = x W + b. With `n_agents`, y_i = [x_i, one-hot i] W + b, computed by adding row i of the
-    identity weights instead of widening the input.
+    identity weights instead of concatenating.
 
     With `n_agents`, x is [..., N, in], or [..., 1, in] for an input shared by all agents; y is
     [..., N, features]."""
@@ -105,7 +105,7 @@ class GRU(nn.Module):
 
 
 def _has_kernels(hidden_state: Float[Array, "*B h"], n_steps: int) -> bool:
-    """Whether a GPU takes this loop over time as one kernel."""
+    """Whether this loop over time can run as one GPU kernel."""
     if n_steps == 1 or not has_kernels():
         return False
     from dgmarl.nets.recurrent_kernels import suits
@@ -116,7 +116,7 @@ def _has_kernels(hidden_state: Float[Array, "*B h"], n_steps: int) -> bool:
 def _in_kernels(
     recurrent: Array, offset: Array, hidden_state: Array, inputs: "Gates", is_first: Array
 ) -> Float[Array, "T *B h"]:
-    """`recurrence`, with the leading axes as one axis of rows."""
+    """`recurrence` as a GPU kernel, with the leading axes flattened to rows."""
     from dgmarl.nets.recurrent_kernels import recurrence
 
     shape = inputs.reset.shape
@@ -129,8 +129,8 @@ def _in_kernels(
 class Gates(NamedTuple):
     """Values for the reset gate r, the update gate z and the candidate n.
 
-    Separate arrays: slicing one array inside the loop prevents XLA from vectorising it on a CPU and
-    is three times slower."""
+    Separate arrays, because slicing one array inside the loop is three times slower on a CPU: XLA
+    does not vectorise it."""
 
     reset: Float[Array, "*B h"]
     update: Float[Array, "*B h"]

@@ -16,7 +16,7 @@ from dgmarl.envs.base import EnvSpec
 from dgmarl.nets.layers import Linear
 
 _POSITIVE = 1e-10
-"""Lower bound of positive weights, as in the original code."""
+"""Lower bound of QPLEX's positive weights, as in the original code."""
 
 
 class QMIX(nn.Module):
@@ -30,7 +30,7 @@ class QMIX(nn.Module):
     def __call__(self, chosen: Array, best: Array, action: Array, state: Array) -> Array:
         """One value for the team, [..., 1]."""
         n_agents, width = chosen.shape[-1], self.embedding
-        # The first layers of all four hypernetworks have the same input: one product.
+        # The first layers of the four hypernetworks share their input, so they are one product.
         first = Linear(2 * self.hidden + 2 * width)(state)
         for_w1, for_w2, for_v, b1 = jnp.split(
             first, [self.hidden, 2 * self.hidden, 2 * self.hidden + width], axis=-1
@@ -64,8 +64,8 @@ class QPLEX(nn.Module):
         joint = jax.nn.one_hot(action, self.n_actions).reshape(
             *action.shape[:-1], n_agents * self.n_actions
         )
-        # Two-layer networks with their first layers in one product: scale and offset, then key,
-        # agent and action parts for each head.
+        # Two-layer networks whose first layers are one product: scale and offset, then the key,
+        # agent and action parts of each head.
         from_state = _in_heads(Linear((2 + 2 * heads) * width)(state), 2 + 2 * heads)
         from_joint = _in_heads(
             Linear(heads * width)(jnp.concatenate([state, joint], axis=-1)), heads

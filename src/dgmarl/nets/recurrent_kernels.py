@@ -1,8 +1,8 @@
-"""A GRU's loops over time as GPU kernels, one forwards and one backwards.
+"""The GRU's loop over time as GPU kernels, one for the forward and one for the backward pass.
 
-A compiled loop launches two or three kernels per step, which are most of the time of a Q-learner's
-update. The rows of a batch do not depend on each other: here a block of them goes through all steps
-within one kernel."""
+A compiled loop launches two or three kernels per step, which take most of the time of a Q-learner's
+update. The rows of a batch are independent: here one kernel computes all steps of a block of
+rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,16 +18,16 @@ from dgmarl.device import compute_capability
 Ref = Any
 """A block of an array in the GPU's memory."""
 ROWS = 16
-"""Of a block: the fewest that the matrix products of a GPU take."""
+"""Rows per block; the smallest number that a GPU's matrix products support."""
 SMALL, LARGE = (16, 32, 64), 128
-"""Sizes of hidden states: powers of two whose weights fit into the fast memory of a GPU, or of one
-for data centres."""
+"""Supported sizes of the hidden state, powers of two: weights of the small ones fit into the shared
+memory of any GPU, those of the large one only of data-centre GPUs from Hopper on."""
 INTERPRET = False
-"""Whether kernels run as ordinary operations, on any backend."""
+"""Whether kernels run as ordinary operations, on any backend (for tests)."""
 
 
 def suits(hidden_state: Float[Array, "*B h"]) -> bool:
-    """Whether rows fill whole blocks, and this GPU's fast memory has room for the weights."""
+    """Whether the rows fill whole blocks and the weights fit into this GPU's shared memory."""
     size, n_rows = hidden_state.shape[-1], hidden_state[..., 0].size
     capability = compute_capability()
     fits = capability >= 8 if size in SMALL else size == LARGE and 9 <= capability < 12
@@ -42,8 +42,8 @@ def recurrence(
     inputs: tuple[Float[Array, "T R h"], ...],
     kept: Float[Array, "T R 1"],
 ) -> Float[Array, "T R h"]:
-    """The hidden state after each step, as `layers.recurrence` has it. kept: 0 where it is cleared
-    before a step, else 1."""
+    """The hidden state after each step, as in `layers.recurrence`. kept: 0 where it is cleared
+    before the step, else 1."""
     return _forwards(recurrent, offset, hidden_state, inputs, kept, n_results=1)[0]
 
 
@@ -55,7 +55,7 @@ def _forwards(
     kept: Array,
     n_results: int = 5,
 ) -> list[Float[Array, "T R h"]]:
-    """The hidden states; then r, z, n and U_n h + c_n of each step, if asked for."""
+    """The first `n_results` of: hidden states, r, z, n and U_n h + c_n of each step."""
     size = hidden_state.shape[-1]
 
     def kernel(
@@ -88,8 +88,8 @@ def _forwards_kept(
 
 
 def _backwards(residuals: Any, from_outputs: Float[Array, "T R h"]) -> tuple[Any, ...]:
-    """The kernel gives the gradients of what enters the gates r, z and n, and of U_n h + c_n; those
-    of the weights are products of them."""
+    """The kernel computes the gradients of the inputs of the gates r, z and n, and of U_n h + c_n;
+    weight gradients are products of these."""
     recurrent, hidden_state, kept, outputs, gates = residuals
     size = hidden_state.shape[-1]
     before = jnp.concatenate([hidden_state[None], outputs[:-1]]) * kept
@@ -136,7 +136,7 @@ def _call(
     size: int,
     lengths: Sequence[int],
 ) -> list[Array]:
-    """A kernel of whole weights and blocks of rows, whose results have so many steps each."""
+    """Run a kernel on blocks of rows, with all weights in each. lengths: steps of each result."""
 
     def block(n_steps: int, size: int) -> pl.BlockSpec:
         return pl.BlockSpec((n_steps, ROWS, size), lambda k: (0, k, 0))
@@ -156,12 +156,12 @@ def _call(
 
 
 def _params(size: int) -> triton.CompilerParams:
-    """Two steps in flight where there is room; measured on an H200."""
+    """Two pipeline stages if memory allows; tuned on an H200."""
     return triton.CompilerParams(
         num_warps=8 if size == LARGE else 4, num_stages=1 if size == LARGE else 2
     )
 
 
 def _thirds(ref: Ref, size: int) -> list[Array]:
-    """The parts of the three gates."""
+    """The parts for the three gates."""
     return [ref[..., pl.ds(k * size, size)] for k in range(3)]

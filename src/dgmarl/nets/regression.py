@@ -13,7 +13,7 @@ from dgmarl.rollout import Batch
 
 
 class Fitted(NamedTuple):
-    """All that learning changes."""
+    """Parameters and optimiser state."""
 
     params: Any
     opt_state: Any
@@ -23,7 +23,7 @@ class Regression(NamedTuple):
     """Adam on the squared distance of `values(params, inputs)`, [T, B, N], from lambda-returns."""
 
     values: Callable[[Any, Any], Float[Array, "T B N"]]
-    """From parameters and the inputs of a batch, a pytree of arrays [T, B, ...]."""
+    """Function of the parameters and the inputs of a batch, a pytree of arrays [T, B, ...]."""
     gamma: float
     lambda_: float
     learning_rate: Any
@@ -48,7 +48,7 @@ class Regression(NamedTuple):
         reward: Float[Array, "T B N"],
         key: PRNGKeyArray,
     ) -> tuple[Fitted, Float[Array, ""]]:
-        """Epochs on targets from the parameters before the batch; also the mean loss."""
+        """Epochs on targets that are computed with the given parameters; also the mean loss."""
         value = self.values(fitted.params, inputs)
         target = lambda_returns(reward, value, batch, self.gamma, self.lambda_)
         whole = (inputs, target, jnp.broadcast_to(batch.valid[..., None], target.shape))
@@ -66,8 +66,8 @@ class Regression(NamedTuple):
             updates, opt_state = self.optimiser.update(gradient, fitted.opt_state, fitted.params)
             return Fitted(optax.apply_updates(fitted.params, updates), opt_state), found
 
-        numbers = (batch.valid.shape[1], self.epochs, self.minibatches)
-        parts = None if self.minibatches == 1 else shuffled(key, *numbers)
+        sizes = (batch.valid.shape[1], self.epochs, self.minibatches)
+        parts = None if self.minibatches == 1 else shuffled(key, *sizes)
         n_updates = self.epochs * self.minibatches
         fitted, losses = jax.lax.scan(step, fitted, parts, length=n_updates, unroll=unroll())
         return fitted, losses.mean()
@@ -89,12 +89,12 @@ def lambda_returns(
     gamma: float,
     lambda_: float,
 ) -> Float[Array, "T *B N"]:
-    """TD(lambda) targets of values of the actions that were played:
+    """TD(lambda) targets for the values of the actions taken:
 
         G_t = r_t + gamma * ((1 - lambda) * value_{t+1} + lambda * G_{t+1})
 
     and r_t where the episode terminated. At a time-out and at the end of the batch the next action
-    is not known: there G_t = value_t, so such a step teaches nothing.
+    is unknown: there G_t = value_t, so nothing is learned from the step.
 
     batch: has `terminated` and `continues`, [T, ...]."""
     known = recorded_successor(batch)[..., None] | batch.terminated[..., None]

@@ -1,4 +1,4 @@
-"""Networks of the paper's reverse world models, which predict an action from its outcome."""
+"""Networks of the paper's reverse world models, which predict an action from its effect."""
 
 from math import sqrt
 
@@ -36,8 +36,8 @@ class NormalisedLinear(nn.Module):
         if heads:
             of_rows = jax.vmap(of_rows, in_axes=(-3, 0, 0), out_axes=-3)
         y = of_rows(x, scale[:, None] * weight, shift @ weight + bias)
-        # XLA would fuse the transposition of heads with the softmax that follows: with one pair per
-        # agent and several seeds, a GPU's assembler needs more than ten minutes for that kernel.
+        # XLA would fuse the transposition of heads with the softmax that follows. With one pair per
+        # agent and several seeds, compiling that GPU kernel takes more than ten minutes.
         return jax.lax.optimization_barrier(y) if heads else y
 
 
@@ -51,8 +51,8 @@ def normalised_product(
 
         (r W - m * (column sums of W)) / s + offset
 
-    so the norm is applied to the product, which has fewer columns than x. The gradient is custom:
-    one product for x, one for W, and otherwise only sums over rows."""
+    so the normalisation is applied to the product, which has fewer columns than x. The gradient is
+    custom: one product for x, one for W, and otherwise only sums over rows."""
     return _forwards(x, weight, offset)[0]
 
 

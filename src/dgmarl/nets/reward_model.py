@@ -1,4 +1,4 @@
-"""A model of the team reward, which can be asked about actions that were not taken."""
+"""A model of the team reward, also for actions that were not taken."""
 
 from math import sqrt
 
@@ -13,7 +13,7 @@ class RewardModel(nn.Module):
     """R(s, a) from the global state and the joint action.
 
     The first layer is linear in the state and in the one-hot actions, so replacing one agent's
-    action only replaces its summand: N A rows share the product with the state."""
+    action only replaces its summand: N A alternatives share the product with the state."""
 
     hidden: int
     n_agents: int
@@ -32,7 +32,7 @@ class RewardModel(nn.Module):
     def alternatives(
         self, state: Float[Array, "*B D"], action: Int[Array, "*B N"]
     ) -> Float[Array, "*B N A"]:
-        """Entry [j, b]: the reward had agent j taken action b and the others theirs."""
+        """Entry [j, b]: the reward if agent j had taken action b, the others' actions fixed."""
         summands = self._summands(action)
         taken = self.of_state(state) + summands.sum(axis=-2)
         without = taken[..., None, :] - summands

@@ -1,9 +1,6 @@
 """Environments of other libraries, written `library:name`: `jaxmarl:MPE_simple_spread_v3`,
 `jumanji:LevelBasedForaging-v0`, `pettingzoo:mpe2.simple_spread_v3`,
-`gymnasium:Foraging-8x8-2p-1f-v3`.
-
-`ADAPTERS` names the module of each library, which is imported when one of its environments is made
-and has `make(name, **options)`, after the adapter's name where one module serves two."""
+`gymnasium:Foraging-8x8-2p-1f-v3`."""
 
 import sys
 from collections.abc import Callable
@@ -23,20 +20,20 @@ ADAPTERS = {
     "pettingzoo": "dgmarl.envs.adapters.host",
     "gymnasium": "dgmarl.envs.adapters.host",
 }
-"""What stands before the colon, and the module that makes the environment."""
+"""Library name before the colon: adapter module, imported on first use."""
 
 
 def maker(adapter: str) -> Callable[..., Environment]:
-    """The function `make(name, **options)` of a library's adapter."""
+    """The function `make(name, **options)` of a library's adapter; host adapters share one module,
+    whose `make` takes the adapter's name first."""
     make = library(ADAPTERS[adapter]).make
     return partial(make, adapter) if adapter in HOST_ADAPTERS else make
 
 
 def library(module: str) -> ModuleType:
-    """Import a module that needs an optional package, or say how to install it.
+    """Import a module that needs an optional package; the error says how to install it.
 
-    Importing JaxMARL prints, and sets `sys.stdout` and `sys.stderr` to those of the process: they
-    are set back."""
+    Importing JaxMARL prints, and replaces `sys.stdout` and `sys.stderr`: both are restored."""
     from unittest.mock import patch
 
     quiet = StringIO()

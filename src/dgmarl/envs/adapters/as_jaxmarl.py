@@ -1,4 +1,4 @@
-"""Our environments for JaxMARL's wrappers and training scripts."""
+"""Our environments as JaxMARL `MultiAgentEnv`s, for its wrappers and training scripts."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ ByAgent = dict[str, Array]
 
 
 class AsState(NamedTuple):
-    """Our state, with what JaxMARL reads from a state."""
+    """Our state, with the fields that JaxMARL reads."""
 
     inner: Any
     observation: Observation
@@ -25,7 +25,7 @@ class AsState(NamedTuple):
 
 class AsMultiAgentEnv(MultiAgentEnv):
     """A `MultiAgentEnv` with the agents `agent_0`, `agent_1`, ... `step` resets, `step_env` does
-    not. Termination and time limit become one flag, JaxMARL's `done`."""
+    not. JaxMARL's `done` is set on termination and on truncation."""
 
     def __init__(self, env: Environment):
         super().__init__(env.spec.n_agents)
@@ -41,7 +41,7 @@ class AsMultiAgentEnv(MultiAgentEnv):
 
     @property
     def agent_classes(self) -> dict[str, list[str]]:
-        """All agents are of one kind."""
+        """One class for all agents."""
         return {"agents": self.agents}
 
     @partial(jax.jit, static_argnums=0)
@@ -51,7 +51,7 @@ class AsMultiAgentEnv(MultiAgentEnv):
         return self.get_obs(state), state
 
     def step_env(self, key: PRNGKeyArray, state: Any, actions: ByAgent) -> Any:
-        """Observations, state, rewards, dones and info after one step; numbers of `info` are
+        """Observations, state, rewards, dones and info after one step; scalars of `info` are
         repeated for each agent, as training scripts expect."""
         action = jnp.stack([jnp.reshape(actions[agent], ()) for agent in self.agents])
         inner, observation, outcome = self.env.step(key, state.inner, action)

@@ -1,8 +1,8 @@
-"""Our environments as PettingZoo `ParallelEnv`s; `dgmarl.envs.adapters.to_pettingzoo` makes them.
+"""Our environments as PettingZoo `ParallelEnv`s, made by `dgmarl.envs.adapters.to_pettingzoo`.
 
-All agents stay until the episode ends: one that is dead has an observation, may still be paid, and
-its action mask says what it can do. Masks are in `infos[agent]["action_mask"]`, where Gymnasium's
-`Discrete.sample` wants them."""
+All agents stay until the episode ends: dead ones keep receiving observations, rewards and action
+masks. Masks are in `infos[agent]["action_mask"]`, in the format of Gymnasium's
+`Discrete.sample`."""
 
 from typing import Any
 
@@ -34,20 +34,20 @@ class AsParallelEnv(ParallelEnv):
         self._key = jax.random.key(np.random.SeedSequence().generate_state(1)[0])
 
     def observation_space(self, agent: str) -> spaces.Box:
-        """A box of any numbers."""
+        """An unbounded box."""
         return self._views[agent]
 
     def action_space(self, agent: str) -> spaces.Discrete:
-        """All actions, also those that are masked at times."""
+        """All actions, including masked ones."""
         return self._actions[agent]
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> Any:
-        """A new episode; without a seed, one that follows from the seed before."""
+        """Start an episode; without a seed, continue the current sequence of random keys."""
         key = self._key if seed is None else jax.random.key(seed)
         self._key, key = self._split(key)
         self._state, observation = self._reset(key)
         self.agents = list(self.possible_agents)
-        return self._told(jax.device_get(observation))
+        return self._by_agent(jax.device_get(observation))
 
     def step(self, actions: dict[str, int]) -> Any:
         if not self.agents:
@@ -56,7 +56,7 @@ class AsParallelEnv(ParallelEnv):
         self._key, key = self._split(self._key)
         self._state, *result = self._step(key, self._state, action)
         observation, outcome = jax.device_get(result)
-        views, infos = self._told(observation)
+        views, infos = self._by_agent(observation)
         rewards = dict(zip(self.agents, outcome.reward.tolist(), strict=True))
         terminated = dict.fromkeys(self.agents, bool(outcome.terminated))
         truncated = dict.fromkeys(self.agents, bool(outcome.truncated))
@@ -69,10 +69,10 @@ class AsParallelEnv(ParallelEnv):
         return self._global_state
 
     def render(self) -> str | None:
-        """The picture as SVG text, if the environment draws one."""
+        """The state as SVG, if the environment implements `draw`."""
         return self.env.draw(self._state) if self.render_mode else None
 
-    def _told(self, observation: Observation) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _by_agent(self, observation: Observation) -> tuple[dict[str, Any], dict[str, Any]]:
         """Observations and infos by agent."""
         self._global_state = np.asarray(observation.global_state, np.float32)
         views = np.asarray(observation.agents_view, np.float32)

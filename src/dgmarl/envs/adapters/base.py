@@ -1,4 +1,4 @@
-"""What environments of other libraries have in common: padding, and an agent's own state."""
+"""Shared by the adapters of JAX environments: padding, horizons and local states."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -11,11 +11,11 @@ from dgmarl.errors import UsageError
 
 LocalState = Sequence[int] | Callable[[Any], Array] | None
 """Columns of the observation that are an agent's own state, or, in Python, a function from the
-library's state to [N, L]. None: not known."""
+library's state to [N, L]. None: not offered."""
 
 
 class AdaptedState(NamedTuple):
-    """A library's state with what the adapter needs beside it."""
+    """A library's state with the adapter's additions."""
 
     inner: Any
     """The library's own state."""
@@ -30,7 +30,7 @@ State = TypeVar("State")
 
 
 class Adapted(Environment[State]):
-    """An environment of another library. Its states have `inner` and `view` as `AdaptedState`."""
+    """An environment of another library. Its states have the fields `inner` and `view`."""
 
     def __init__(self, local_state: LocalState = None):
         self._local = local_state
@@ -45,7 +45,7 @@ class Adapted(Environment[State]):
             )
 
     def offers(self, method: str) -> bool:
-        """`local_state` only if it was given, or defined by a subclass."""
+        """`local_state` only if it was given or a subclass defines it."""
         if method == "local_state" and type(self).local_state is Adapted.local_state:
             return self._local is not None
         return super().offers(method)
@@ -66,7 +66,7 @@ def stacked(rows: Sequence[Array], size: int) -> Float[Array, "N O"]:
 
 
 def checked_horizon(name: str, limit: int | None, horizon: int | None) -> int:
-    """The horizon that was given, or the library's limit.
+    """The given horizon, or the library's limit.
 
     limit: steps after which the environment ends an episode; None if it has no limit."""
     if horizon is None and limit is None:

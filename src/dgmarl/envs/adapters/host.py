@@ -2,19 +2,18 @@
 
 `pettingzoo:mpe2.simple_spread_v3` and `pettingzoo:my_env.py` name a module or a file with a
 function `parallel_env(**options)`. `gymnasium:Foraging-8x8-2p-1f-v3` and
-`gymnasium:my_pkg:MyEnv-v0` name an id of Gymnasium's registry, if need be after the module that
+`gymnasium:my_pkg:MyEnv-v0` name an id of Gymnasium's registry, optionally after the module that
 registers it; spaces, observations and rewards are tuples over agents.
 
-The loop, the learners and the credit rules are those of every other environment, because a host
-environment has the same interface: `step` is a callback out of the compiled program. A second loop
-on the host would have to repeat collecting, evaluating and recording. The callback gets all
-environments and seeds at once, whatever `vmap` surrounds it, and divides them among worker
+A host environment has the interface of all others, with `step` a callback out of the compiled
+program, so that rollouts, learners and credit rules need no second implementation. One callback
+receives all environments and seeds, however they are vmapped, and distributes them over worker
 processes.
 
-JAX sees a small record, `HostState`: which episode, at what time, and what was observed. Callbacks
-with side effects are not allowed under `vmap` of a loop, so this one is declared pure, and the
-order is kept by data: a step needs the time that the step before it returned. A state can be
-stepped from once; `step_kept` lets the worker keep a copy that can be stepped from again."""
+JAX holds a small record, `HostState`: the episode, its time and observation. Callbacks with side
+effects are not allowed under `vmap` of a loop, so this one is declared pure, and data dependencies
+keep the order: a step needs the time that the previous step returned. `step` invalidates the state
+it is given; after `step_kept` the worker has a copy that can be stepped again."""
 
 import os
 import socket
@@ -43,32 +42,32 @@ from dgmarl.errors import UsageError, WorkerError
 from dgmarl.trust import host_module
 
 STARTING = 60.0
-"""Seconds that a worker may take to start and make its first environment, if `timeout` is less."""
+"""Minimum timeout in seconds for starting a worker and making its first environment."""
 PACKAGES = {"gymnasium", "pettingzoo", "mpe2"}
-"""What the extra `adapters` installs for this module."""
+"""Packages that the extra `adapters` installs for this module."""
 KIND, EPISODE, TIME, SEED, ACTIONS = range(5)
 """Columns of a command."""
 
 
 class HostState(NamedTuple):
-    """What a compiled program knows of an episode in a worker."""
+    """An episode in a worker, as the compiled program sees it."""
 
     episode: Int[Array, ""]
     time: Int[Array, ""]
-    """Steps so far; below 0: a branch, or a state that is gone."""
+    """Steps so far; negative: a branch, or an expired state."""
     ended: Bool[Array, ""]
     observation: Observation
     local: Float[Array, "N L"]
 
 
 class HostEnvironment(Environment[HostState]):
-    """A PettingZoo `ParallelEnv`, or what looks like one, in worker processes."""
+    """A PettingZoo `ParallelEnv`, or an object with its interface, in worker processes."""
 
     on_host = True
     loops_inside = True
 
     def __init__(self, recipe: Recipe, workers: int = 0, timeout: float = 60.0):
-        """workers: processes; 0: one per core. timeout: seconds that one step may take."""
+        """workers: number of processes; 0: one per core. timeout: seconds per step."""
         try:
             self.layout = worker.probe(recipe)
         except worker.UnfitError as error:
@@ -94,23 +93,22 @@ class HostEnvironment(Environment[HostState]):
     def begin_where(
         self, key: PRNGKeyArray, done: Bool[Array, ""], state: HostState, observation: Observation
     ) -> tuple[HostState, Observation]:
-        """A new episode in the same worker if this one is done."""
-        kind = jnp.where(done, BEGIN, NOTHING)
-        fresh = self._begin(key, kind, state.episode)
+        """A new episode in the same worker if `done`."""
+        fresh = self._begin(key, jnp.where(done, BEGIN, NOTHING), state.episode)
         old = (state, observation)
         return jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, old)
 
     def step(
         self, key: PRNGKeyArray, state: HostState, action: Int[Array, "N"]
     ) -> tuple[HostState, Observation, Outcome]:
-        """One step; an episode that has ended stays as it is. The key is not used: an environment
-        draws its own random numbers, from the seed of its episode."""
+        """One step; no effect after the end of the episode. The key is not used: the environment
+        draws random numbers from the seed of its episode."""
         return self._step(STEP, state, action)
 
     def step_kept(
         self, key: PRNGKeyArray, state: HostState, action: Int[Array, "N"]
     ) -> tuple[HostState, Observation, Outcome]:
-        """`step`; the worker keeps a copy of the environment as it was before."""
+        """`step`; the worker keeps a copy of the state before it."""
         return self._step(KEEP, state, action)
 
     def local_state(self, state: HostState) -> Float[Array, "N L"]:
@@ -135,27 +133,27 @@ class HostEnvironment(Environment[HostState]):
         self, key: PRNGKeyArray, kind: Int[Array, ""], episode: Int[Array, ""]
     ) -> tuple[HostState, Observation]:
         seed = (jax.random.bits(key) >> 1).astype(jnp.int32)
-        nothing = jnp.zeros(self.spec.n_agents, jnp.int32)
-        state, observation, _ = self._ask(kind, episode, jnp.int32(0), seed, nothing)
-        return state, observation
+        no_action = jnp.zeros(self.spec.n_agents, jnp.int32)
+        state, _ = self._request(kind, episode, jnp.int32(0), seed, no_action)
+        return state, state.observation
 
     def _step(
         self, kind: int, state: HostState, action: Int[Array, "N"]
     ) -> tuple[HostState, Observation, Outcome]:
-        wanted = jnp.where(state.ended, NOTHING, kind)
+        request = jnp.where(state.ended, NOTHING, kind)
         action = jnp.asarray(action, jnp.int32)
-        new, _, outcome = self._ask(wanted, state.episode, state.time, jnp.int32(0), action)
+        new, outcome = self._request(request, state.episode, state.time, jnp.int32(0), action)
         after = jax.tree.map(lambda new, old: jnp.where(state.ended, old, new), new, state)
         return after, after.observation, outcome
 
-    def _ask(
+    def _request(
         self,
         kind: Int[Array, ""],
         episode: Int[Array, ""],
         time: Int[Array, ""],
         seed: Int[Array, ""],
         action: Int[Array, "N"],
-    ) -> tuple[HostState, Observation, Outcome]:
+    ) -> tuple[HostState, Outcome]:
         command = jnp.concatenate([jnp.stack([kind, episode, time, seed]), action])
         episode, numbers = self._call(command)
         part = self.layout.parts(numbers)
@@ -170,16 +168,16 @@ class HostEnvironment(Environment[HostState]):
         outcome = Outcome(part["reward"], terminated, truncated, {})
         time = part["time"].astype(jnp.int32)
         ended = terminated | truncated
-        return HostState(episode, time, ended, observation, part["local"]), observation, outcome
+        return HostState(episode, time, ended, observation, part["local"]), outcome
 
 
 class Workers:
-    """Processes that play episodes; started when they are first needed, ended with this object, by
-    a fault or by the end of this process."""
+    """Processes that run episodes; started on first use, ended by `close`, by an error, or with
+    this object or process."""
 
     def __init__(self, recipe: Recipe, layout: Layout, count: int, timeout: float):
         self.layout, self.count, self.timeout = layout, count, timeout
-        self._order = (sys.path, asdict(recipe), asdict(layout))
+        self._setup = (sys.path, asdict(recipe), asdict(layout))
         self._running: dict[int, _Process] = {}
         self._next = list(range(count))
         self._fault = ""
@@ -189,7 +187,7 @@ class Workers:
     def play(
         self, commands: Int[np.ndarray, "*B C"]
     ) -> tuple[Int[np.ndarray, "*B"], Float[np.ndarray, "*B K"]]:
-        """Carry out all commands; the episode and the numbers of each."""
+        """Execute all commands; the episode and the result vector of each."""
         with self._lock:
             if self._fault:
                 raise WorkerError(self._fault)
@@ -209,9 +207,9 @@ class Workers:
         rows = commands.reshape(-1, commands.shape[-1])
         waiting = self._assign(rows)
         self._start([process for process in waiting if process not in self._running])
-        for process, asked in waiting.items():
-            with suppress(OSError):  # it has died, and `_receive` says so
-                self._running[process].connection.send(rows[asked].tolist())
+        for process, indices in waiting.items():
+            with suppress(OSError):  # the process has died; `_receive` raises the error
+                self._running[process].connection.send(rows[indices].tolist())
         numbers = np.zeros((len(rows), self.layout.size), np.float32)
         while waiting:
             connections = {self._running[process].connection: process for process in waiting}
@@ -226,7 +224,7 @@ class Workers:
         return rows[:, EPISODE].reshape(shape), numbers.reshape(*shape, -1)
 
     def _assign(self, rows: np.ndarray) -> dict[int, deque[int]]:
-        """The rows of each worker; new episodes get their numbers, which tell their worker."""
+        """The rows of each worker. The number of an episode modulo `count` is its worker."""
         waiting: dict[int, deque[int]] = {}
         for row in np.flatnonzero(rows[:, KIND] != NOTHING).tolist():
             episode = int(rows[row, EPISODE])
@@ -238,31 +236,31 @@ class Workers:
         return waiting
 
     def _start(self, processes: Sequence[int]) -> None:
-        """Start these workers, and wait until they have made an environment."""
+        """Start these workers and wait until each has made an environment."""
         for process in processes:
             self._running[process] = _launch()
-            self._running[process].connection.send(self._order)
+            self._running[process].connection.send(self._setup)
         for process in processes:
             self._receive(process, "start", max(self.timeout, STARTING))
 
     def _receive(self, process: int, where: str, limit: float = 0.0) -> bytes:
-        """A worker's next answer, which must have come after `limit` seconds."""
+        """A worker's next answer, an error if there is none within `limit` seconds."""
         connection, started = self._running[process]
         if not connection.poll(limit):
-            said = f"did not answer within {limit or self.timeout:g} s"
+            problem = f"did not answer within {limit or self.timeout:g} s"
         else:
             try:
                 answer = connection.recv_bytes()
                 if answer[:1] == GOOD:
                     return answer[1:]
-                said = answer[1:].decode()
+                problem = answer[1:].decode()
             except (EOFError, OSError):
-                said = f"ended its process (exit code {started.wait()})"
-        raise WorkerError(f"{said} (worker {process}, {where})")
+                problem = f"ended its process (exit code {started.wait()})"
+        raise WorkerError(f"{problem} (worker {process}, {where})")
 
 
 def _where(command: np.ndarray) -> str:
-    """What a command asks for, for people."""
+    """A description of a command for error messages."""
     if command[KIND] == BEGIN:
         return "reset"
     step = int(command[TIME]) + 1
@@ -284,13 +282,13 @@ def _launch() -> _Process:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={**os.environ, **quiet},
-            start_new_session=True,  # Ctrl-C is for the parent
+            start_new_session=True,  # only the parent handles Ctrl-C
         )
         return _Process(Connection(ours.detach()), started)
 
 
 def _end(running: dict[int, _Process]) -> None:
-    """End all workers, also those that hang."""
+    """End all workers, including those that hang."""
     for connection, started in running.values():
         connection.close()
         started.kill()
@@ -300,7 +298,7 @@ def _end(running: dict[int, _Process]) -> None:
 
 
 def _batched(workers: Workers) -> Any:
-    """`Workers.play` of one command; however it is batched, one callback carries out all."""
+    """`Workers.play` for one command; any batch of commands is one callback."""
 
     @jax.custom_batching.custom_vmap
     def call(commands: Int[Array, "*B C"]) -> tuple[Int[Array, "*B"], Float[Array, "*B K"]]:
@@ -328,12 +326,12 @@ def make(
     timeout: float = 60.0,
     **options: Any,
 ) -> HostEnvironment:
-    """horizon: longest episode, if the environment does not say. local_state: places in the
-    observation, or the name of a function(env, agent) of the environment's module; for graphs.
-    workers: processes; 0: one per core. timeout: seconds that one step may take. options: for the
-    environment's constructor."""
+    """horizon: maximum episode length; 0: that of the environment. local_state, for graphs: indices
+    into the observation, or the name of a function(env, agent) in the environment's module.
+    workers: number of processes; 0: one per core. timeout: seconds per step. options: arguments of
+    the environment's constructor."""
     if os.name == "nt":
-        raise UsageError(f"{adapter}:{name} needs worker processes as Linux and macOS have them.")
+        raise UsageError(f"{adapter}:{name} needs worker processes: use Linux or macOS.")
     for option, value in (("horizon", horizon), ("workers", workers)):
         if not isinstance(value, int) or value < 0:
             raise UsageError(f"{option} is {value!r}, but must be a whole number of at least 0.")
@@ -343,7 +341,7 @@ def make(
     for package in {"gymnasium", adapter, module.partition(".")[0]} & PACKAGES:
         library(package)
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # as for module:Class
+        sys.path.append(os.getcwd())  # as in `load_object`
     local = local_state if isinstance(local_state, str) else tuple(local_state)
     recipe = Recipe(adapter, name, module, options, horizon, local)
     return HostEnvironment(recipe, workers, timeout)

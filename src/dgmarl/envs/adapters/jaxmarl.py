@@ -21,14 +21,14 @@ from dgmarl.envs.base import EnvSpec, Observation, Outcome
 from dgmarl.errors import UsageError, did_you_mean
 
 MASKS = ("get_avail_actions", "get_legal_moves")
-"""Methods that give the available actions; Hanabi has the second."""
+"""Methods that return the available actions; Hanabi has the second."""
 
 
 def make(
     name: str, horizon: int | None = None, local_state: LocalState = None, **options: Any
 ) -> "JaxMARL":
     """The environment that JaxMARL registers under `name`, or SMAX against its heuristic enemy on
-    the map `name`. options: of its class; `layout` of overcooked is a name."""
+    the map `name`. options: arguments of its class; the `layout` of overcooked by name."""
     if name in MAP_NAME_TO_SCENARIO:
         options["scenario"] = MAP_NAME_TO_SCENARIO[name]
         env = make_jaxmarl("HeuristicEnemySMAX", **options)
@@ -48,7 +48,7 @@ def make(
 class JaxMARL(Adapted[AdaptedState]):
     """A `MultiAgentEnv` of JaxMARL with discrete actions."""
 
-    loops_inside = True  # SMAX has; steps that are not unrolled compile sooner
+    loops_inside = True  # SMAX has loops; without unrolling it compiles faster
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class JaxMARL(Adapted[AdaptedState]):
         if not isinstance(observations, dict) or not set(env.agents) <= set(observations):
             raise UsageError(
                 f"{name} does not return one observation per agent name, as JaxMARL's interface "
-                "asks: wrap it in a dgmarl.Environment of your own."
+                "requires: wrap it in your own dgmarl.Environment."
             )
         self._mask = _mask_method(env, inner)
         self._max_steps = getattr(env, "max_steps", None)
@@ -87,17 +87,17 @@ class JaxMARL(Adapted[AdaptedState]):
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
         observations, inner = self.env.reset(key)
         alive = jnp.ones(self.spec.n_agents, bool)
-        return self._seen(observations, inner, alive, jnp.int32(0))
+        return self._observe(observations, inner, alive, jnp.int32(0))
 
     def step(
         self, key: PRNGKeyArray, state: AdaptedState, action: Int[Array, "N"]
     ) -> tuple[AdaptedState, Observation, Outcome]:
-        """JaxMARL's `step_env`. An agent that it calls done before the others is dead."""
+        """JaxMARL's `step_env`. An agent that is done before the others counts as dead."""
         actions = {agent: action[i] for i, agent in enumerate(self.env.agents)}
         observations, inner, rewards, dones, info = self.env.step_env(key, state.inner, actions)
-        gone = jnp.stack([dones[agent] for agent in self.env.agents])
-        alive = jnp.where(gone.all(), state.alive, ~gone)
-        after, observation = self._seen(observations, inner, alive, state.step + 1)
+        done = jnp.stack([dones[agent] for agent in self.env.agents])
+        alive = jnp.where(done.all(), state.alive, ~done)
+        after, observation = self._observe(observations, inner, alive, state.step + 1)
         if battle := _battle(self.env, inner):
             won, over = battle
             info = {**info, "battle_won": won}
@@ -108,7 +108,7 @@ class JaxMARL(Adapted[AdaptedState]):
         reward = stacked([rewards[agent] for agent in self.env.agents], 1)[:, 0]
         return after, observation, Outcome(reward, terminated, late & ~terminated, info)
 
-    def _seen(
+    def _observe(
         self, observations: dict[str, Array], inner: Any, alive: Bool[Array, "N"], step: Array
     ) -> tuple[AdaptedState, Observation]:
         view = stacked([observations[agent] for agent in self.env.agents], self.spec.obs_size)
@@ -122,7 +122,7 @@ class JaxMARL(Adapted[AdaptedState]):
         return AdaptedState(inner, view, alive, step), observation
 
     def _world_state(self, observations: dict[str, Array], inner: Any) -> Float[Array, "D"] | None:
-        """None where the environment has none: the observations are then put together."""
+        """None if the environment has none; the observations are then concatenated."""
         if "world_state" in observations:
             return jnp.ravel(observations["world_state"]).astype(jnp.float32)
         if hasattr(self.env, "get_world_state"):
@@ -149,7 +149,7 @@ def _n_actions(env: Any, agent: str, name: str) -> int:
 
 
 def _mask_method(env: Any, state: Any) -> str:
-    """The method that gives the available actions; empty where all are always available."""
+    """The method that returns the available actions; empty if all are always available."""
     for method in MASKS:
         if hasattr(env, method):
             with suppress(NotImplementedError):
@@ -168,7 +168,7 @@ def _time_limit(env: Any) -> int | None:
 
 
 def _battle(env: Any, inner: Any) -> tuple[Bool[Array, ""], Bool[Array, ""]] | None:
-    """Whether a battle of SMAX is won, and whether it is over; None elsewhere."""
+    """Whether a battle of SMAX is won, and whether it is over; None for others."""
     state = getattr(inner, "state", inner)
     if not hasattr(state, "unit_alive"):
         return None

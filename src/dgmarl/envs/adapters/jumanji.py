@@ -1,12 +1,12 @@
 """Jumanji's multi-agent environments: `jumanji:LevelBasedForaging-v0`, `jumanji:RobotWarehouse-v0`,
 `jumanji:Connector-v3`, `jumanji:Cleaner-v0`, `jumanji:MMST-v0`, ...
 
-An environment has agents if it takes a vector of whole numbers and its observation has an
-`action_mask` [N, A]. Its last step is `terminated` where the discount is 0 and `truncated` where it
-is not. A single reward is the team's: every agent receives 1/N of it.
+An environment is multi-agent if its action is a vector of integers and its observation has an
+`action_mask` [N, A]. Its last step is `terminated` if the discount is 0, else `truncated`. A scalar
+reward is the team's: every agent receives 1/N of it.
 
-Jumanji draws its randomness from a key in its state, so all branches of an intervention share
-it."""
+Jumanji draws random numbers from a key in its state, so all branches of an intervention share
+them."""
 
 import inspect
 from functools import partial
@@ -26,8 +26,8 @@ from dgmarl.errors import UsageError, did_you_mean
 def make(
     name: str, horizon: int | None = None, local_state: LocalState = None, **options: Any
 ) -> "Jumanji":
-    """The environment that Jumanji registers under `name`. options: of its class, for example
-    `time_limit`, and of its generator, for example `grid_size`."""
+    """The environment that Jumanji registers under `name`. options: arguments of its class, for
+    example `time_limit`, and of its generator, for example `grid_size`."""
     names = registered_environments()
     if name not in names:
         raise UsageError(
@@ -45,7 +45,7 @@ def make(
 class Jumanji(Adapted[AdaptedState]):
     """A `jumanji.Environment` with several agents and discrete actions."""
 
-    loops_inside = True  # some have; steps that are not unrolled compile sooner
+    loops_inside = True  # some have loops; without unrolling they compile faster
 
     def __init__(
         self,
@@ -61,6 +61,8 @@ class Jumanji(Adapted[AdaptedState]):
         _, first = jax.eval_shape(env.reset, jax.random.key(0))
         n_agents, n_actions = _require_agents(env, first.observation, name)
         self._agents = n_agents
+        # Uncompiled, they would take seconds.
+        self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
         view = jax.eval_shape(self._view, first.observation)
         self.spec = EnvSpec(
             name=name,
@@ -75,14 +77,14 @@ class Jumanji(Adapted[AdaptedState]):
 
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
         inner, first = self._reset(key)
-        return self._seen(inner, first, jnp.int32(0))
+        return self._observe(inner, first, jnp.int32(0))
 
     def step(
         self, key: PRNGKeyArray, state: AdaptedState, action: Int[Array, "N"]
     ) -> tuple[AdaptedState, Observation, Outcome]:
         """Jumanji's step; the key is not used."""
         inner, timestep = self._step(state.inner, action)
-        after, observation = self._seen(inner, timestep, state.step + 1)
+        after, observation = self._observe(inner, timestep, state.step + 1)
         team = timestep.reward.ndim == 0
         reward = timestep.reward / self._agents if team else timestep.reward
         terminated = timestep.last() & (timestep.discount == 0).all()
@@ -91,25 +93,17 @@ class Jumanji(Adapted[AdaptedState]):
         outcome = Outcome(reward, terminated, ended & ~terminated, dict(timestep.extras))
         return after, observation, outcome
 
-    @partial(jax.jit, static_argnums=0)
-    def _reset(self, key: PRNGKeyArray) -> Any:
-        return self.env.reset(key)
-
-    @partial(jax.jit, static_argnums=0)  # outside a compiled program it would take seconds
-    def _step(self, inner: Any, action: Array) -> Any:
-        return self.env.step(inner, action)
-
-    def _seen(self, inner: Any, timestep: Any, step: Array) -> tuple[AdaptedState, Observation]:
+    def _observe(self, inner: Any, timestep: Any, step: Array) -> tuple[AdaptedState, Observation]:
         view = self._view(timestep.observation)
         alive = jnp.ones(self._agents, bool)
         mask = timestep.observation.action_mask
-        mask |= ~mask.any(axis=-1, keepdims=True)  # without any, all: Jumanji ignores them
+        mask |= ~mask.any(axis=-1, keepdims=True)  # if none, all: Jumanji ignores them
         observation = Observation(view, view.reshape(-1), mask, alive)
         return AdaptedState(inner, view, alive, step), observation
 
     def _view(self, observation: Any) -> Float[Array, "N O"]:
-        """`agents_view` where there is one; else all fields but the mask, the same for every agent,
-        and the agent's number as a unit vector."""
+        """`agents_view` if there is one; else all fields but the mask, the same for every agent,
+        and the agent's index as a one-hot vector."""
         if hasattr(observation, "agents_view"):
             return observation.agents_view.reshape(self._agents, -1).astype(jnp.float32)
         fields = jax.tree.leaves(observation._replace(action_mask=None))
@@ -118,7 +112,7 @@ class Jumanji(Adapted[AdaptedState]):
 
 
 def _require_agents(env: Any, observation: Any, name: str) -> tuple[int, int]:
-    """The numbers of agents and actions; refuses single agents and continuous actions."""
+    """The numbers of agents and actions; an error for single agents and continuous actions."""
     spec, mask = env.action_spec, getattr(observation, "action_mask", None)
     if not jnp.issubdtype(spec.dtype, jnp.integer):
         raise UsageError(
@@ -134,14 +128,14 @@ def _require_agents(env: Any, observation: Any, name: str) -> tuple[int, int]:
 
 
 def _generator(env: Any, name: str, options: dict[str, Any]) -> Any:
-    """The environment's generator with other numbers."""
+    """The environment's generator with changed options."""
     default = getattr(env, "_generator", getattr(env, "generator", None))
     known = list(inspect.signature(type(default)).parameters) if default is not None else []
     for option in options:
         if option not in known:
             own = [*inspect.signature(type(env)).parameters, *known, "horizon", "local_state"]
             raise UsageError(
-                f"{option!r} is no option of jumanji:{name}; allowed are {', '.join(own)}"
+                f"{option!r} is not an option of jumanji:{name}; allowed are {', '.join(own)}"
                 f"{did_you_mean(option, own)}"
             )
     values = {

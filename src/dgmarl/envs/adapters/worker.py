@@ -1,11 +1,11 @@
-"""A worker process: PettingZoo and Gymnasium environments as vectors of numbers.
+"""A worker process that runs PettingZoo and Gymnasium environments and returns flat vectors.
 
 Run as a script by `dgmarl.envs.adapters.host`, which itself calls only `probe` and `why_no_copies`.
-It needs NumPy, Gymnasium and the packages of the environment, not JAX: workers start quickly.
+Workers do not import JAX, so that they start quickly.
 
-A request is (kind, episode, time, seed, *actions). The answer to each is one message: `GOOD` and
-the numbers of `Layout`, or `BAD` and a sentence, after which the worker ends. It ends too when its
-parent closes the connection or is gone."""
+A request is (kind, episode, time, seed, *actions). Each is answered by one message: `GOOD` and the
+vector that `Layout` describes, or `BAD` and an error message, after which the worker exits. It also
+exits when its parent closes the connection or has exited."""
 
 import copy
 import copyreg
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from math import prod
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -27,21 +28,20 @@ from typing import Any
 import numpy as np
 
 NOTHING, BEGIN, STEP, KEEP = range(4)
-"""Kinds of requests: none, a new episode, a step, a step after which the state before it may be
-stepped from again."""
+"""Kinds of requests: none, a new episode, a step, a step that keeps the state before it."""
 GOOD, BAD = b"+", b"-"
-UNKNOWN, BRANCH = -1, -2
-"""Times of states that are gone, and of the first of all branches; the others have lower ones."""
+EXPIRED, BRANCH = -1, -2
+"""Times of expired states, and of the first branch; further branches count down from it."""
 LIMITS = ("max_cycles", "max_steps", "_max_episode_steps", "max_episode_steps", "episode_limit")
-"""Attributes under which environments keep the length of an episode."""
+"""Attributes in which environments store the maximum episode length."""
 
 
 class UnfitError(ValueError):
-    """An environment that the adapter cannot use: one sentence."""
+    """The adapter cannot use this environment."""
 
 
 class MisbehaviourError(Exception):
-    """What an environment did wrong, as the end of `The environment X ...`."""
+    """An error of an environment; the message completes `The environment X ...`."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +51,20 @@ class Recipe:
     adapter: str
     """pettingzoo or gymnasium."""
     name: str
-    """What stands after the adapter's colon."""
+    """The text after the adapter's colon."""
     module: str
     """Module or file to import; empty: none."""
     options: dict[str, Any]
-    """Given to the environment's constructor."""
+    """Arguments of the environment's constructor."""
     horizon: int = 0
-    """Longest episode; 0: what the environment says."""
+    """Maximum episode length; 0: that of the environment."""
     local_state: str | tuple[int, ...] = ()
-    """A function of the environment's module, or places in the observation."""
+    """Name of a function in the environment's module, or indices into the observation."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and sizes of an environment, and the order of its numbers."""
+    """Names and sizes of an environment, and the layout of its result vector."""
 
     agents: tuple[str, ...]
     view_sizes: tuple[int, ...]
@@ -73,14 +73,14 @@ class Layout:
     """Number of actions of each agent."""
     first_actions: tuple[int, ...]
     state_size: int
-    """0: the state is all observations."""
+    """0: the global state is all observations."""
     local_size: int
     """0: the environment has no local states."""
     horizon: int
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each part of the numbers, in order."""
+        """The shape of each part of the vector, in order."""
         n = len(self.agents)
         return {
             "agents_view": (n, max(self.view_sizes)),
@@ -96,26 +96,23 @@ class Layout:
 
     @cached_property
     def _ends(self) -> list[int]:
-        return np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()]).tolist()
+        return np.cumsum([prod(shape) for shape in self.shapes.values()]).tolist()
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """Length of the vector."""
         return self._ends[-1]
 
     def parts(self, numbers: Any) -> dict[str, Any]:
-        """Views of the parts; `numbers` may be an array of NumPy or JAX."""
-        starts = [0, *self._ends]
+        """The parts of a NumPy (as views) or JAX vector."""
         return {
-            name: numbers[start:end].reshape(shape)
-            for (name, shape), start, end in zip(
-                self.shapes.items(), starts, self._ends, strict=False
-            )
+            name: numbers[end - prod(shape) : end].reshape(shape)
+            for (name, shape), end in zip(self.shapes.items(), self._ends, strict=True)
         }
 
 
 class Simulator:
-    """One environment, its episodes told in numbers."""
+    """One environment, with its observations and rewards as flat vectors."""
 
     def __init__(self, env: Any, recipe: Recipe, layout: Layout | None = None):
         self.env, self.recipe, self.time, self.running = env, recipe, 0, False
@@ -139,13 +136,13 @@ class Simulator:
         }
         views, rewards, terminated, truncated, infos = self.env.step(chosen)
         self.time += 1
-        staying = list(self.env.agents)
-        cut = self.time >= self.layout.horizon and bool(staying)
-        ended = cut or not staying or all(terminated[a] or truncated[a] for a in chosen)
-        kept = [a for a in chosen if truncated.get(a) and not terminated.get(a)]
+        remaining = list(self.env.agents)
+        late = self.time >= self.layout.horizon and bool(remaining)
+        ended = late or not remaining or all(terminated[a] or truncated[a] for a in chosen)
+        cut_off = [a for a in chosen if truncated.get(a) and not terminated.get(a)]
         self.running = not ended
-        is_cut = ended and (cut or bool(kept))
-        alive = [*staying, *kept] if is_cut else staying
+        is_cut = ended and (late or bool(cut_off))
+        alive = [*remaining, *cut_off] if is_cut else remaining
         return self._numbers(views, infos, rewards, alive, (ended and not is_cut, is_cut))
 
     def _numbers(
@@ -153,29 +150,29 @@ class Simulator:
     ) -> np.ndarray:
         """All parts of `Layout.parts` in one vector."""
         layout = self.layout
-        self._refuse_strangers([*views, *rewards, *alive])
+        self._check_names([*views, *rewards, *alive])
         numbers = np.zeros(layout.size, np.float32)
         parts = layout.parts(numbers)
-        parts["action_mask"][:, 0] = 1  # agents that have left can do nothing
+        parts["action_mask"][:, 0] = 1  # the only action of agents that have left
         for name in views:
             view, mask = _view(self.env.observation_space(name), views[name], infos.get(name))
             k = self.index[name]
-            self._refuse_size(f"{name} an observation", view, layout.view_sizes[k])
+            self._check_size(f"{name} an observation", view, layout.view_sizes[k])
             parts["agents_view"][k, : view.size] = view
             if name in alive:
                 given = np.ones(layout.n_actions[k]) if mask is None else np.ravel(mask)
-                self._refuse_size(f"{name} an action mask", given, layout.n_actions[k])
+                self._check_size(f"{name} an action mask", given, layout.n_actions[k])
                 parts["action_mask"][k, : given.size] = given
         for name in alive:
             if name not in views:
                 raise MisbehaviourError(f"gave the living agent {name} no observation")
             parts["alive"][self.index[name]] = 1
         for name, reward in rewards.items():
-            self._refuse_size(f"{name} a reward", np.asarray(reward), 1)
+            self._check_size(f"{name} a reward", np.asarray(reward), 1)
             parts["reward"][self.index[name]] = np.asarray(reward).item()
         if layout.state_size:
             state = np.ravel(self.env.state())
-            self._refuse_size("a state", state, layout.state_size)
+            self._check_size("a state", state, layout.state_size)
             parts["global_state"][:] = state
         parts["local"][:] = _local(self.own, self.env, layout.agents, parts["agents_view"])
         parts["terminated"][()], parts["truncated"][()] = end
@@ -185,25 +182,25 @@ class Simulator:
             raise MisbehaviourError(f"gave a NaN or infinite number as {bad}")
         return numbers
 
-    def _refuse_strangers(self, names: Iterable[str]) -> None:
+    def _check_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.index:
                 known = ", ".join(self.index)
                 raise MisbehaviourError(f"has an agent {name!r} now, but began with {known}")
 
-    def _refuse_size(self, what: str, found: np.ndarray, size: int) -> None:
+    def _check_size(self, what: str, found: np.ndarray, size: int) -> None:
         if found.size != size:
             raise MisbehaviourError(
                 f"gave {what} of {found.size} numbers (shape {found.shape}), but announced {size}"
             )
 
     def freeze(self) -> Any:
-        """The state, to be stepped from later."""
+        """A copy of the state, for `thaw`."""
         state = self.env.get_state() if _can_be_set(self.env) else self.env
         return copy.deepcopy(state), self.time
 
     def thaw(self, frozen: Any) -> "Simulator":
-        """A simulator in that state; this one is used up if it can only be set back."""
+        """A simulator in that state: this one if it has `set_state`, else a new one."""
         state, when = frozen
         if _can_be_set(self.env):
             other = self
@@ -233,8 +230,8 @@ def probe(recipe: Recipe) -> Layout:
 
 
 def why_no_copies(recipe: Recipe) -> str:
-    """Why copies of the environment do not answer what another action would have done; empty if
-    they do. Two copies and the original take the same random actions."""
+    """Why copies of the environment cannot be used for interventions; empty if they can. Two copies
+    and the original take the same random actions and must agree."""
     allow_copies()
     try:
         original, spare = Simulator(make(recipe), recipe), Simulator(make(recipe), recipe)
@@ -256,21 +253,21 @@ def why_no_copies(recipe: Recipe) -> str:
 
 
 def allow_copies() -> None:
-    """Let `copy.deepcopy` copy what environments hold: `EzPickle` would make a fresh environment
-    instead of a copy, and pictures and fonts, which no step reads, cannot be copied."""
+    """Make `copy.deepcopy` work on environments: `EzPickle` would make a new environment instead of
+    a copy, and images and fonts, which no step reads, cannot be copied."""
     from gymnasium.utils import EzPickle
 
-    def contents(self: Any, memo: dict[int, Any]) -> Any:
+    def copy_attributes(self: Any, memo: dict[int, Any]) -> Any:
         new = object.__new__(type(self))
         memo[id(self)] = new
         new.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return new
 
-    EzPickle.__deepcopy__ = contents  # pyright: ignore[reportAttributeAccessIssue]
+    EzPickle.__deepcopy__ = copy_attributes  # pyright: ignore[reportAttributeAccessIssue]
     for module, name in (("surface", "Surface"), ("freetype", "Font"), ("font", "Font")):
         kind = getattr(sys.modules.get(f"pygame.{module}"), name, None)
         if kind is not None:
-            copyreg.pickle(kind, lambda shared: "shared")  # a text: the object itself
+            copyreg.pickle(kind, lambda shared: "shared")  # a string: not copied
 
 
 class _AsParallel:
@@ -289,7 +286,7 @@ class _AsParallel:
 
     @property
     def unwrapped(self) -> Any:
-        """The environment below all wrappers, which knows its longest episode."""
+        """The environment without wrappers, which may define the maximum episode length."""
         return self.env.unwrapped
 
     def observation_space(self, agent: str) -> Any:
@@ -306,10 +303,9 @@ class _AsParallel:
     def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:
         views, reward, terminated, truncated, _ = self.env.step(tuple(actions.values()))
         n = len(self.possible_agents)
-        # A reward of the team is divided, so that the sum over agents is that reward.
+        # A team reward is divided, so that the sum over agents is that reward.
         reward = [reward / n] * n if np.ndim(reward) == 0 else reward
-        both = (terminated, truncated)
-        ends = [[flags] * n if np.ndim(flags) == 0 else flags for flags in both]
+        ends = [[end] * n if np.ndim(end) == 0 else end for end in (terminated, truncated)]
         if all(one or other for one, other in zip(*ends, strict=True)):
             self.agents = []
         return self._by_agent(views), self._by_agent(reward), *map(self._by_agent, ends), {}
@@ -323,7 +319,7 @@ class _AsParallel:
 
 
 def _members(space: Any) -> tuple[Any, ...]:
-    """The spaces of the agents; empty if there are none."""
+    """The spaces of the agents; empty if there is not one per agent."""
     import gymnasium
 
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
@@ -356,8 +352,8 @@ def _module(place: str) -> ModuleType | None:
 
 
 def load_file(path: str) -> ModuleType:
-    """Execute the source of a Python file as a module: a `__pycache__` beside it may hold other
-    code than what is trusted. The running script is not executed a second time."""
+    """Execute a Python file as a module, from its source: a `__pycache__` beside it may hold code
+    that is not trusted. The running script is not executed again."""
     main = sys.modules["__main__"]
     if Path(getattr(main, "__file__", None) or os.devnull).resolve() == Path(path).resolve():
         return main
@@ -369,6 +365,8 @@ def load_file(path: str) -> ModuleType:
 
 
 def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
+    import gymnasium
+
     agents = tuple(env.possible_agents)
     spaces = [env.action_space(agent) for agent in agents]
     for agent, space in zip(agents, spaces, strict=True):
@@ -378,7 +376,8 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
             )
     env.reset(seed=0)
     state = _state(env)
-    sizes = tuple(_view_size(env.observation_space(agent)) for agent in agents)
+    views = [_without_mask(env.observation_space(agent)) for agent in agents]
+    sizes = tuple(gymnasium.spaces.flatdim(view) for view in views)
     return Layout(
         agents,
         sizes,
@@ -386,11 +385,11 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
         tuple(int(space.start) for space in spaces),
         0 if state is None else np.size(state),
         _local(own, env, agents, np.zeros((len(agents), max(sizes)))).shape[1],
-        recipe.horizon or _longest(env, recipe),
+        recipe.horizon or _max_steps(env, recipe),
     )
 
 
-def _longest(env: Any, recipe: Recipe) -> int:
+def _max_steps(env: Any, recipe: Recipe) -> int:
     spec = getattr(env.unwrapped, "spec", None)
     found = [getattr(env.unwrapped, name, None) for name in LIMITS]
     for limit in (*found, getattr(spec, "max_episode_steps", None)):
@@ -403,17 +402,11 @@ def _longest(env: Any, recipe: Recipe) -> int:
 
 
 def _state(env: Any) -> np.ndarray | None:
-    """The state of an environment that has one."""
+    """The global state; None if the environment has none."""
     try:
         return np.ravel(env.state())
     except (NotImplementedError, AttributeError):
         return None
-
-
-def _view_size(space: Any) -> int:
-    import gymnasium
-
-    return gymnasium.spaces.flatdim(_without_mask(space))
 
 
 def _without_mask(space: Any) -> Any:
@@ -436,14 +429,14 @@ def _view(space: Any, value: Any, info: Any) -> tuple[np.ndarray, Any]:
 
 
 def _own_state(recipe: Recipe) -> list[int] | Callable[..., Any]:
-    """How to get local states: a function, or places in the observation."""
+    """The source of local states: a function, or indices into the observation."""
     if not isinstance(recipe.local_state, str):
         return list(recipe.local_state)
     function = getattr(_module(recipe.module), recipe.local_state, None)
     if not callable(function):
         raise UnfitError(
-            f"local_state is {recipe.local_state!r}, but must be places in the observation, such "
-            "as [0, 1], or the name of a function(env, agent) in the environment's module."
+            f"local_state is {recipe.local_state!r}, but must be indices into the observation, "
+            "such as [0, 1], or the name of a function(env, agent) in the environment's module."
         )
     return function
 
@@ -454,7 +447,7 @@ def _local(
     """[N, L] local states."""
     if callable(own):
         return np.stack([np.ravel(own(env, agent)).astype(np.float32) for agent in agents])
-    if not all(0 <= place < views.shape[1] for place in own):
+    if not all(0 <= index < views.shape[1] for index in own):
         raise UnfitError(f"local_state is {own}, but observations have {views.shape[1]} numbers.")
     return views[:, own]
 
@@ -470,9 +463,9 @@ class _Episode:
     simulator: Simulator | None
     """None after its end."""
     past: dict[int, Any] = field(default_factory=dict)
-    """Frozen states by time, where they may be asked for."""
-    asked: bool = False
-    """They were: the next kept step belongs to another rollout."""
+    """Frozen states by time, as kept by `KEEP`."""
+    past_used: bool = False
+    """Whether `past` was stepped: the next kept step then belongs to another rollout."""
 
 
 class Worker:
@@ -486,32 +479,32 @@ class Worker:
         allow_copies()
 
     def answers(self, requests: list[tuple[int, ...]]) -> Iterator[np.ndarray]:
-        """The numbers that each of a program's requests asks for. Branches live until something
-        else than another step of theirs is asked."""
+        """The result of each request of one callback. Branches are dropped unless the first request
+        steps one."""
         if requests[0][2] > BRANCH:
             self.branches.clear()
         for request in requests:
-            with _blamed():
+            with _errors_of_env():
                 numbers = self.answer(*request)
             yield numbers
 
     def answer(self, kind: int, number: int, when: int, seed: int, *actions: int) -> np.ndarray:
-        """The numbers that one request asks for."""
+        """The result of one request."""
         if kind == BEGIN:
             return self._begin(number, seed)
         episode = self.episodes.get(number)
         if episode and episode.simulator and episode.simulator.time == when:
             return self._step(number, episode, actions, kind == KEEP)
         if episode and when in episode.past:
-            episode.asked = True
+            episode.past_used = True
             return self._branch(BRANCH - len(self.branches), episode.past[when], actions)
         if when in self.branches:
             return self._branch(when, self.branches[when], actions)
-        return self._unknown()
+        return self._expired()
 
     def _begin(self, number: int, seed: int) -> np.ndarray:
         for other, episode in list(self.episodes.items()):
-            if episode.simulator is None and episode.asked:
+            if episode.simulator is None and episode.past_used:
                 del self.episodes[other]
         simulator = self.idle.pop() if self.idle else self._fresh()
         numbers = simulator.begin(seed)
@@ -524,8 +517,8 @@ class Worker:
         simulator = episode.simulator
         assert simulator is not None
         if keep:
-            if episode.asked:
-                episode.past, episode.asked = {}, False
+            if episode.past_used:
+                episode.past, episode.past_used = {}, False
             episode.past[simulator.time] = simulator.freeze()
         numbers = simulator.step(actions)
         if not simulator.running:
@@ -536,7 +529,7 @@ class Worker:
         return numbers
 
     def _branch(self, number: int, kept: Any, actions: tuple[int, ...]) -> np.ndarray:
-        """What other actions would have done. The number of the branch stands for the time."""
+        """Step a kept state with other actions. The number of the branch replaces the time."""
         self.spare = self.spare or self._fresh()
         simulator = kept if isinstance(kept, Simulator) else self.spare.thaw(kept)
         numbers = simulator.step(actions)
@@ -544,12 +537,12 @@ class Worker:
         self.layout.parts(numbers)["time"][()] = number
         return numbers
 
-    def _unknown(self) -> np.ndarray:
-        """For a state that is gone. Only seeds that have had their steps ask for such states, and
-        ignore the answer; should anyone else, the reward stops the run."""
+    def _expired(self) -> np.ndarray:
+        """The result for an expired state. Only seeds past `config.steps` request it, and ignore
+        it; for any other caller the NaN reward stops the run."""
         numbers = np.zeros(self.layout.size, np.float32)
         parts = self.layout.parts(numbers)
-        parts["action_mask"][:], parts["reward"][:], parts["time"][()] = 1, np.nan, UNKNOWN
+        parts["action_mask"][:], parts["reward"][:], parts["time"][()] = 1, np.nan, EXPIRED
         return numbers
 
     def _fresh(self) -> Simulator:
@@ -566,8 +559,8 @@ def _line(error: BaseException) -> str:
 
 
 @contextmanager
-def _blamed() -> Iterator[None]:
-    """Whatever is raised here was raised by the environment."""
+def _errors_of_env() -> Iterator[None]:
+    """Turn exceptions into `MisbehaviourError`s."""
     try:
         yield
     except (MisbehaviourError, UnfitError):
@@ -576,8 +569,8 @@ def _blamed() -> Iterator[None]:
         raise MisbehaviourError(_line(error)) from error
 
 
-def _leave_with_parent(parent: int) -> None:
-    """End a worker whose parent is gone, also while its environment hangs."""
+def _exit_with_parent(parent: int) -> None:
+    """Exit when the parent has exited, even if the environment hangs."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
@@ -585,10 +578,10 @@ def _leave_with_parent(parent: int) -> None:
 
 def main(connection: Connection) -> None:
     """Answer requests until the parent closes the connection."""
-    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     try:
         sys.path[:], recipe, layout = connection.recv()
-        with _blamed():
+        with _errors_of_env():
             worker = Worker(Recipe(**recipe), Layout(**layout))
         connection.send_bytes(GOOD)
         while True:
@@ -597,7 +590,7 @@ def main(connection: Connection) -> None:
     except (MisbehaviourError, UnfitError) as error:
         connection.send_bytes(BAD + str(error).encode())
     except (EOFError, OSError):
-        return  # the parent is gone
+        return  # the parent has exited
 
 
 if __name__ == "__main__":

@@ -46,12 +46,12 @@ def _centre(position: np.ndarray) -> tuple[float, float]:
 
 def _player_discs(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centres and radii. Players that share a cell are smaller and placed around its centre."""
-    centres = np.array([_centre(place) for place in position])
+    centres = np.array([_centre(cell) for cell in position])
     radii = np.full(len(position), CELL * 0.3)
-    for agent, company in enumerate((position[:, None] == position).all(-1)):
-        if company.sum() > 1:
-            turn = 2 * np.pi * company[:agent].sum() / company.sum()
-            centres[agent] -= CELL * 0.24 * np.array([np.cos(turn), np.sin(turn)])
+    for agent, same_cell in enumerate((position[:, None] == position).all(-1)):
+        if same_cell.sum() > 1:
+            angle = 2 * np.pi * same_cell[:agent].sum() / same_cell.sum()
+            centres[agent] -= CELL * 0.24 * np.array([np.cos(angle), np.sin(angle)])
             radii[agent] = CELL * 0.2
     return centres, radii
 
@@ -72,8 +72,8 @@ def _board(size: int) -> list[str]:
 def _apple(x: float, y: float, level: int) -> str:
     radius = CELL * 0.33
     top = y - radius * 0.75
-    tip, look = (x + radius * 0.2, top - radius * 0.5), {"stroke_linecap": "round"}
-    stalk = svg.line(x, top, *tip, "#6B4423", stroke_width=2, **look)
+    tip = (x + radius * 0.2, top - radius * 0.5)
+    stalk = svg.line(x, top, *tip, "#6B4423", stroke_width=2, stroke_linecap="round")
     leaf = (
         f'<ellipse cx="{x + radius * 0.6:g}" cy="{top - radius * 0.3:g}" '
         f'rx="{radius * 0.38:g}" ry="{radius * 0.18:g}" '
@@ -88,7 +88,7 @@ def _apple(x: float, y: float, level: int) -> str:
 
 
 def _player(agent: int, x: float, y: float, radius: float, level: int) -> str:
-    """A disc in the agent's colour with its level, and its index in small at the lower right."""
+    """A disc in the agent's colour with its level, and a small index at the lower right."""
     colour, right, low = svg.agent_colour(agent), x + 0.8 * radius, y + 0.8 * radius
     return (
         svg.circle(x, y, radius, colour, stroke="#FFFFFF", stroke_width=1.5)

@@ -13,25 +13,20 @@ def move(config: LBFConfig, state: State, action: Int[Array, "N"]) -> Int[Array,
     """Positions after a step. A player moves to its target cell iff no other player has the same
     target.
 
-    The target is the own cell for players that do not move or whose move is invalid (off the field,
-    onto a food). Collisions are resolved on targets, not on final positions: two players can swap,
-    and one can enter the cell of another whose own move failed, so that both share it."""
+    The target is the current cell if the player does not move or its move is invalid (off the
+    field, onto a food). Collisions are resolved on targets, not on final positions: two players can
+    swap, and one can enter the cell of another whose move failed, so that both share it."""
     row, column = state.position[:, 0], state.position[:, 1]
     aim_row = jnp.clip(row + (action == SOUTH) - (action == NORTH), 0, config.size - 1)
     aim_column = jnp.clip(column + (action == EAST) - (action == WEST), 0, config.size - 1)
     food_row, food_column = state.food_position[:, 0], state.food_position[:, 1]
-    on_food = (
-        (aim_row[:, None] == food_row)
-        & (aim_column[:, None] == food_column)
-        & (state.food_level > 0)
-    )
-    blocked = on_food.any(1)
+    same_cell = (aim_row[:, None] == food_row) & (aim_column[:, None] == food_column)
+    blocked = (same_cell & (state.food_level > 0)).any(1)
     aim_row, aim_column = jnp.where(blocked, row, aim_row), jnp.where(blocked, column, aim_column)
     same_aim = (aim_row[:, None] == aim_row) & (aim_column[:, None] == aim_column)
     clash = same_aim.sum(1) > 1
-    return jnp.stack(
-        [jnp.where(clash, row, aim_row), jnp.where(clash, column, aim_column)], axis=-1
-    )
+    row, column = jnp.where(clash, row, aim_row), jnp.where(clash, column, aim_column)
+    return jnp.stack([row, column], axis=-1)
 
 
 def adjacent_food(state: State) -> Bool[Array, "N F"]:
@@ -67,14 +62,14 @@ def load(
 
 
 def _wins(level: Int[Array, "N F"]) -> Bool[Array, "N F"]:
-    """True for the player of the highest level at each food, ties to the lowest index."""
+    """Whether a player has the highest level at a food, ties to the lowest index."""
     n_players = level.shape[0]
     precedence = level * n_players - jnp.arange(n_players)[:, None]
     return precedence == precedence.max(0)
 
 
 def valid_actions(config: LBFConfig, state: State) -> Bool[Array, "N 6"]:
-    """No-op always, moves to a cell on the field without food, loading next to a food."""
+    """No-op; moves to cells on the field without food; loading next to a food."""
     target = state.position[:, None] + jnp.array(MOVES)
     on_field = ((target >= 0) & (target < config.size)).all(-1)
     on_food = ((target[:, :, None] == state.food_position).all(-1) & (state.food_level > 0)).any(-1)

@@ -42,7 +42,7 @@ class LevelBasedForaging(Environment[State]):
     def step(
         self, key: PRNGKeyArray, state: State, action: Int[Array, "N"]
     ) -> tuple[State, Observation, Outcome]:
-        """Moving, then loading. Invalid actions are no-ops."""
+        """Move, then load. Invalid actions are no-ops."""
         if jnp.shape(action) != (self.config.n_players,):
             raise ValueError(
                 f"action must have shape ({self.config.n_players},), not {jnp.shape(action)}."

@@ -1,4 +1,4 @@
-"""Parsing of ids: the text after `lbf/`, in the short form or in that of the original."""
+"""Parsing of ids, the text after `lbf/`: our short form or the original's."""
 
 import difflib
 import re
@@ -73,7 +73,7 @@ def parse(text: str) -> LBFConfig:
 
 
 def id_of(config: LBFConfig) -> str:
-    """The short id of a configuration, without the options that have no place in it."""
+    """The short id of a configuration; options that it cannot express are left out."""
     variant = next(
         name
         for name, rule in _VARIANTS.items()
@@ -92,8 +92,8 @@ def _unknown(text: str) -> str:
     advice = f"did you mean lbf/{close[0]}?" if close else f"for example lbf/{PAPER_IDS[2]}."
     return (
         f"there is no game lbf/{text}; write lbf/SxS-Pp-Ff with size {_span(SIZES)}, players "
-        f"{_span(PLAYERS)} and foods {_span(FOODS)}, then -coop, -coop-shared or -wta, -ind, -pen "
-        f"as you like, or an original id Foraging-...-v3; {advice}"
+        f"{_span(PLAYERS)} and foods {_span(FOODS)}, then optionally -coop, -coop-shared or -wta, "
+        f"-ind, -pen, or an original id Foraging-...-v3; {advice}"
     )
 
 

@@ -34,9 +34,8 @@ def _vector(config: LBFConfig, state: State) -> Float[Array, "N 3*(F+N)"]:
         in_window = ((players[..., :2] >= 0) & (players[..., :2] <= 2 * config.radius)).all(-1)
         players = _packed(in_window, players)
         foods = _packed(near & (state.food_level > 0), foods - offset)
-    return jnp.concatenate(
-        [foods.astype(jnp.float32), players.astype(jnp.float32)], axis=1
-    ).reshape(n_players, -1)
+    both = [triples.astype(jnp.float32) for triples in (foods, players)]
+    return jnp.concatenate(both, axis=1).reshape(n_players, -1)
 
 
 def _self_first(of_player: Int[Array, "N K"]) -> Int[Array, "N N K"]:
@@ -55,12 +54,10 @@ def _packed(visible: Bool[Array, "*B K"], entries: Int[Array, "*B K 3"]) -> Int[
     n_slots = visible.shape[-1]
     row, column, level = entries[..., 0], entries[..., 1], entries[..., 2]
     number = (row + 1 << 9) + (column + 1 << 3) + level
-    rank = jnp.where(
-        visible, (visible[..., None, :] & jnp.tri(n_slots, k=-1, dtype=bool)).sum(-1), n_slots
-    )
-    moved = jnp.where(
-        rank[..., None, :] == jnp.arange(n_slots)[:, None], number[..., None, :], 0
-    ).sum(-1)
+    before = visible[..., None, :] & jnp.tri(n_slots, k=-1, dtype=bool)
+    rank = jnp.where(visible, before.sum(-1), n_slots)
+    in_slot = rank[..., None, :] == jnp.arange(n_slots)[:, None]
+    moved = jnp.where(in_slot, number[..., None, :], 0).sum(-1)
     return jnp.stack([(moved >> 9) - 1, (moved >> 3 & 63) - 1, moved & 7], axis=-1)
 
 
@@ -86,9 +83,8 @@ def _layer(
     """Values in each agent's window, by products of one-hot rows and columns, not a scatter."""
     offset = position - state.position[:, None] + config.radius
     one_hot = (offset[..., None] == jnp.arange(2 * config.radius + 1)).astype(jnp.float32)
-    return jnp.einsum(
-        "k,nkr,nkc->nrc", value.astype(jnp.float32), one_hot[:, :, 0], one_hot[:, :, 1]
-    )
+    value = value.astype(jnp.float32)
+    return jnp.einsum("k,nkr,nkc->nrc", value, one_hot[:, :, 0], one_hot[:, :, 1])
 
 
 def oracle_graph(config: LBFConfig, state: State) -> Bool[Array, "N N"]:
@@ -101,10 +97,10 @@ def oracle_graph(config: LBFConfig, state: State) -> Bool[Array, "N N"]:
     to reproduce it, set `oracle_distance=3` and call this on the state after the step."""
     n_players = config.n_players
     distance = jnp.abs(state.position[:, None] - state.position).sum(-1)
-    index, myself = jnp.arange(n_players), jnp.eye(n_players, dtype=bool)
-    order = jnp.where(myself, n_players * 2 * config.size, distance * n_players + index)
+    index, self_loops = jnp.arange(n_players), jnp.eye(n_players, dtype=bool)
+    order = jnp.where(self_loops, n_players * 2 * config.size, distance * n_players + index)
     rank = (order[:, None, :] < order[:, :, None]).sum(-1)
-    return (distance <= config.oracle_distance) & (rank < config.oracle_neighbours) | myself
+    return (distance <= config.oracle_distance) & (rank < config.oracle_neighbours) | self_loops
 
 
 def local_state(state: State) -> Float[Array, "N 7"]:
@@ -117,7 +113,6 @@ def local_state(state: State) -> Float[Array, "N 7"]:
     that j loads from another side."""
     beside = state.position[:, None] + jnp.array(MOVES)
     matches = (beside[:, :, None] == state.food_position).all(-1)
-    within_reach = jnp.where(matches, state.food_level, 0).sum(-1)
-    return jnp.concatenate([state.position, state.level[:, None], within_reach], axis=1).astype(
-        jnp.float32
-    )
+    foods = jnp.where(matches, state.food_level, 0).sum(-1)
+    local = jnp.concatenate([state.position, state.level[:, None], foods], axis=1)
+    return local.astype(jnp.float32)

@@ -1,4 +1,4 @@
-"""Initial states, with the distribution of the original but without its rejection sampling.
+"""Initial states with the distribution of the original, without rejection sampling.
 
 The original proposes uniform cells until one is allowed, which is a uniform draw from the allowed
 cells. The cells allowed for foods are kept as one bit mask per row, so that counting and removing
@@ -80,23 +80,18 @@ def _distinct(words: UInt32[Array, "K"], bound: int) -> Int[Array, "K"]:
 
 
 def _food_cells(words: UInt32[Array, "F"], player: Int[Array, "N"], size: int) -> Int[Array, "F"]:
-    """Cells of the foods in row-major order, last those not placed, with numbers >= size^2."""
+    """Cells of the foods in row-major order; foods not placed come last, with cells >= size^2."""
     row = jnp.arange(size)
-    inside = jnp.where(
-        (row > 0) & (row < size - 1), jnp.uint32((1 << (size - 1)) - 2), jnp.uint32(0)
-    )
+    is_inside = (row > 0) & (row < size - 1)
+    inside = jnp.where(is_inside, jnp.uint32((1 << (size - 1)) - 2), jnp.uint32(0))
     # Players are on distinct cells, so the sum of their bits is the union.
-    occupied = jnp.where(
-        row[:, None] == player // size,
-        jnp.uint32(1) << (player % size).astype(jnp.uint32),
-        jnp.uint32(0),
-    ).sum(1)
+    bit = jnp.uint32(1) << (player % size).astype(jnp.uint32)
+    occupied = jnp.where(row[:, None] == player // size, bit, jnp.uint32(0)).sum(1)
     free, cells = inside & ~occupied, []
     for index in range(len(words)):
         food_row, food_column = _uniform_cell(words[index], free)
-        cells.append(
-            jnp.where((free > 0).any(), food_row * size + food_column, size * size + index)
-        )
+        cell = food_row * size + food_column
+        cells.append(jnp.where((free > 0).any(), cell, size * size + index))
         free &= ~_too_close(food_row, food_column, size)
     return _sorted(jnp.stack(cells))
 
@@ -113,9 +108,8 @@ def _uniform_cell(
     row = skipped.sum()
     nth -= jnp.where(skipped, count, 0).sum()
     bits = jnp.where(jnp.arange(size) == row, free, 0).sum(dtype=jnp.uint32)
-    up_to_column = lax.population_count(
-        bits & ((jnp.uint32(2) << jnp.arange(size, dtype=jnp.uint32)) - 1)
-    )
+    mask = (jnp.uint32(2) << jnp.arange(size, dtype=jnp.uint32)) - 1
+    up_to_column = lax.population_count(bits & mask)
     return row, (up_to_column.astype(jnp.int32) <= nth).sum()
 
 
@@ -129,7 +123,7 @@ def _too_close(row: Int[Array, ""], column: Int[Array, ""], size: int) -> UInt32
 
 
 def _sorted(numbers: Int[Array, "F"]) -> Int[Array, "F"]:
-    """Distinct numbers in ascending order by pairwise comparison, faster than a sort for few."""
+    """Sort a few distinct numbers by pairwise comparison, which is faster than a sort."""
     rank = (numbers[:, None] > numbers).sum(1)
     return jnp.where(rank == jnp.arange(len(numbers))[:, None], numbers, 0).sum(1)
 

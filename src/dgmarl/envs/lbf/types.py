@@ -76,7 +76,7 @@ class LBFConfig:
         if self.n_foods > most_foods(self.size):
             raise UsageError(
                 f"at most {most_foods(self.size)} foods, three steps apart and off the border, "
-                f"fit on {self.size}x{self.size}, but {self.n_foods} were asked for; take "
+                f"fit on {self.size}x{self.size}, but {self.n_foods} were asked for; choose "
                 "fewer foods or a larger field."
             )
         if self.sight is not None:
@@ -111,8 +111,8 @@ class LBFConfig:
 
 @cache
 def most_foods(size: int) -> int:
-    """How many foods fit into the interior at pairwise L1 distance of at least 3, up to
-    `FOODS.stop - 1`.
+    """The largest number of foods that fit into the interior at pairwise L1 distances of at least
+    3, up to `FOODS.stop - 1`.
 
     Exact for small fields by dynamic programming over rows: foods in one row are at least three
     columns apart, in adjacent rows two, and two rows apart not in the same column. From 11x11 on

@@ -44,21 +44,18 @@ def avoid(roster: Roster, state: State, preferred: Float[Array, "U 2 B"]) -> Flo
     velocity = map_selected(
         selected.reshape(-1), width, partial(_velocities, roster, state, wish), flat
     )
-    return jnp.stack(
-        [part.reshape(n_units, n_battles) for part in (velocity.x, velocity.y)], axis=1
-    )
+    parts = [part.reshape(state.hp.shape) for part in (velocity.x, velocity.y)]
+    return jnp.stack(parts, axis=1)
 
 
 def _most_lines(roster: Roster) -> tuple[int, int]:
-    """Of walls and of other units."""
-    return (
-        min(MOST_WALLS, roster.walls_near_cells.shape[1]),
-        min(MOST_NEIGHBOURS, roster.n_units - 1),
-    )
+    """Maximum numbers of lines of walls and of other units."""
+    near = roster.walls_near_cells.shape[1]
+    return min(MOST_WALLS, near), min(MOST_NEIGHBOURS, roster.n_units - 1)
 
 
 def _sight(roster: Roster) -> np.ndarray:
-    """Squared distance within which others count; discs of equal size only if they overlap."""
+    """Squared distance within which other units are neighbours."""
     return (roster.radius + roster.largest_radius) ** 2
 
 
@@ -72,28 +69,20 @@ def _has_neighbours(roster: Roster, state: State) -> Bool[Array, "U B"]:
 
 def _near_walls(roster: Roster, state: State) -> Bool[Array, "U B"]:
     some_near = jnp.asarray((roster.walls_near_cells >= 0).any(1))
-    return (
-        some_near[cell_of(Vector(state.position[:, 0], state.position[:, 1]))]
-        & ~roster.is_air[:, None]
-    )
+    cell = cell_of(Vector(state.position[:, 0], state.position[:, 1]))
+    return some_near[cell] & ~roster.is_air[:, None]
 
 
 def _velocities(roster: Roster, state: State, wish: Vector, index: Int[Array, "L"]) -> Vector:
     """Velocities of the units at these indices into the flattened `[U, B]`."""
     n_battles = state.hp.shape[-1]
     unit, battle = index // n_battles, index % n_battles
-    columns = (
-        state.position[:, 0],
-        state.position[:, 1],
-        state.velocity[:, 0],
-        state.velocity[:, 1],
-    )
+    columns = [vector[:, k] for vector in (state.position, state.velocity) for k in range(2)]
     flat = [values.reshape(-1) for values in (*columns, wish.x, wish.y)]
 
     def body(unit: Int[Array, "*K L"]) -> tuple[Body, Vector]:
-        x, y, velocity_x, velocity_y, *wished = (
-            values[unit * n_battles + battle] for values in flat
-        )
+        place = unit * n_battles + battle
+        x, y, velocity_x, velocity_y, *wished = (values[place] for values in flat)
         radius = jnp.asarray(roster.radius)[unit]
         return Body(Vector(x, y), Vector(velocity_x, velocity_y), radius), Vector(*wished)
 
@@ -123,10 +112,5 @@ def _neighbours(
     squared = (x - me.position.x) ** 2 + (y - me.position.y) ** 2
     same_plane = roster.is_air[:, None] == jnp.asarray(roster.is_air)[unit]
     is_me = jnp.arange(roster.n_units)[:, None] == unit
-    near = (
-        (squared < jnp.asarray(_sight(roster))[unit])
-        & same_plane
-        & ~is_me
-        & state.in_play[:, battle]
-    )
-    return jnp.where(near, squared, jnp.inf)
+    near = (squared < jnp.asarray(_sight(roster))[unit]) & same_plane & ~is_me
+    return jnp.where(near & state.in_play[:, battle], squared, jnp.inf)

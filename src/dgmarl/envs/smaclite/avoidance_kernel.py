@@ -1,7 +1,7 @@
 """Collision avoidance as one GPU kernel: a few units per block, with all of its loops inside.
 
 As separate operations it takes about fifty kernel launches, most of the time of a tick with few
-battles. Units do not depend on each other: the loops of a block end with the last of its own."""
+battles. Units are independent, so the loops of a block run only until all of its units are done."""
 
 from typing import Any, NamedTuple
 
@@ -21,12 +21,12 @@ from .roster import Roster
 from .types import State
 
 UNITS = 4
-"""Of a block, in as many battles: their lines, 64 or 128, are shared out to the 32 threads of a
-warp."""
+"""Units per block, each in another battle: their 64 or 128 lines are distributed over the 32
+threads of a warp."""
 
 
 class Tables(NamedTuple):
-    """The state and the tables of a roster, as they lie in memory."""
+    """The state and the tables of a roster, in GPU memory."""
 
     position: Ref
     velocity: Ref
@@ -35,9 +35,9 @@ class Tables(NamedTuple):
     kinds: Ref
     """Radius, speed, sight and plane of each unit, [4, U]."""
     near_cells: Ref
-    """Numbers of the walls near each cell, [cells, C]; -1: none."""
+    """Indices of the walls near each cell, [cells, C]; -1: none."""
     walls: Ref
-    """From x, y to x, y, [W, 4]."""
+    """Start x, y and end x, y of each wall, [W, 4]."""
 
 
 def avoid(
@@ -47,8 +47,8 @@ def avoid(
     sight: Float[np.ndarray, "U"],
     most: tuple[int, int],
 ) -> Float[Array, "U 2 B"]:
-    """`avoidance.avoid` in one kernel. sight: squared distance within which others count; most: how
-    many lines of walls and of other units."""
+    """`avoidance.avoid` in one kernel. sight: squared distance within which units are neighbours.
+    most: maximum numbers of lines of walls and of other units."""
     n_units, n_battles = state.hp.shape
     kinds = np.stack([roster.radius, roster.speed, sight, roster.is_air])
     near = roster.walls_near_cells if most[0] else np.full((1, 1), -1)  # no array may be empty
@@ -77,12 +77,12 @@ def avoid(
 
 
 class Block(NamedTuple):
-    """One unit of each of some battles."""
+    """One unit in each battle of a block."""
 
     tables: Tables
     battle: Int[Array, "L"]
     exists: Bool[Array, "L"]
-    """Whether there is such a battle."""
+    """Whether the battle exists; False for padding."""
     n_units: int
 
     def velocities(self, unit: Int[Array, "L"], most: tuple[int, int]) -> Vector:
@@ -109,7 +109,7 @@ class Block(NamedTuple):
         return choose(moves, velocity, wish * 0.0)
 
     def body(self, unit: Int[Array, "*K L"]) -> tuple[Body, Vector]:
-        """Units of these battles, and their preferred velocities."""
+        """Bodies and preferred velocities of these units."""
         position, velocity, wish = (
             self.vector(ref, unit)
             for ref in (self.tables.position, self.tables.velocity, self.tables.wish)
@@ -120,7 +120,7 @@ class Block(NamedTuple):
         return Vector(*(self.load(ref, unit, axis) for axis in range(2)))
 
     def load(self, ref: Ref, unit: Int[Array, "*K L"], *middle: int) -> Array:
-        """Values of units that exist, 0 for others."""
+        """Values of these units, 0 for those that do not exist."""
         battle = jnp.broadcast_to(self.battle, unit.shape)
         places = (unit, *(jnp.full(unit.shape, k) for k in middle), battle)
         exists = jnp.broadcast_to(self.exists, unit.shape) & (unit < self.n_units)
@@ -145,7 +145,7 @@ class Block(NamedTuple):
         return jnp.where(near, squared, jnp.inf)
 
     def walls(self, me: Body) -> tuple[Vector, Vector, Bool[Array, "C L"]]:
-        """Ends of the walls near these units, and whether there are so many."""
+        """Start and end of the walls near these units, and which of them exist."""
         n_near = self.tables.near_cells.shape[1]
         n_rows = pl.next_power_of_2(n_near)
         shape = (n_rows, len(self.battle))

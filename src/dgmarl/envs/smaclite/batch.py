@@ -46,9 +46,8 @@ def pick(values: Array, index: Int[Array, "K B"]) -> Array:
     """`values[index[k, b], ..., b]`. The result for an index of -1 is arbitrary."""
     index = jnp.maximum(index, 0)
     index = index.reshape(index.shape[0], *(1,) * (values.ndim - index.ndim), index.shape[-1])
-    return jnp.take_along_axis(
-        values, jnp.broadcast_to(index, (index.shape[0], *values.shape[1:])), axis=0
-    )
+    index = jnp.broadcast_to(index, (index.shape[0], *values.shape[1:]))
+    return jnp.take_along_axis(values, index, axis=0)
 
 
 def first_least(values: Array, axis: int) -> tuple[Array, Array]:
@@ -57,6 +56,5 @@ def first_least(values: Array, axis: int) -> tuple[Array, Array]:
     shape = [1] * values.ndim
     shape[axis] = -1
     places = jnp.arange(values.shape[axis]).reshape(shape)
-    return least, jnp.where(values == jnp.expand_dims(least, axis), places, values.shape[axis]).min(
-        axis
-    )
+    is_least = values == jnp.expand_dims(least, axis)
+    return least, jnp.where(is_least, places, values.shape[axis]).min(axis)

@@ -29,7 +29,7 @@ NEVER = jnp.iinfo(jnp.int32).max
 
 
 class Arms(NamedTuple):
-    """What turns need of a roster: columns `[U, 1]`, and what is common to all units."""
+    """Properties of units that turns need, as columns `[U, 1]`, and of the whole roster."""
 
     is_ally: Any
     is_healer: Any
@@ -38,29 +38,29 @@ class Arms(NamedTuple):
     max_energy: Any
     max_cooldown: Any
     hp_growth: Any
-    """Per tick."""
+    """Hit points regenerated per tick."""
     armor: Any
     attacks: Any
     blast_radius: Any
     radius: Any
     damage: Callable[[Bool[Array, "U B"]], Float[Array, "U B"]]
-    """What a hit of the firing unit, at most one per battle, does to each unit."""
+    """Damage to each unit by a hit of the firing unit, at most one per battle."""
     common: "Common"
 
 
 class Common(NamedTuple):
-    """What decides which turns are computed at all."""
+    """Static properties of a roster that decide what is compiled."""
 
     healers: bool
-    """There are some."""
+    """Whether any unit heals."""
     blasts: bool
-    """There are units that explode."""
+    """Whether any unit explodes."""
     most_attacks: int
     largest_radius: float
 
 
 def common_to(roster: Roster) -> Common:
-    """What is common to all units."""
+    """The static properties of a roster."""
     healers, blasts = bool(roster.is_healer.any()), bool(roster.blast_radius.any())
     return Common(healers, blasts, int(roster.attacks.max()), roster.largest_radius)
 
@@ -73,7 +73,7 @@ def columns_of(roster: Roster) -> dict[str, np.ndarray]:
 
 
 def arms_of(roster: Roster) -> Arms:
-    """What turns need, as arrays."""
+    """The properties of a roster, as NumPy columns."""
     columns = {name: values[:, None] for name, values in columns_of(roster).items()}
     return Arms(**columns, damage=partial(_damage, roster.damage), common=common_to(roster))
 
@@ -105,7 +105,7 @@ def take_turns(
     turn: Int[Array, "U B"],
     revive: bool,
 ) -> tuple[State, Float[Array, "U B"]]:
-    """The state and raw rewards after all turns. turn: distinct numbers, in ascending order."""
+    """The state and raw rewards after all turns. Units act in ascending order of `turn`."""
     used = (
         state._replace(last_action=None, time=None),  # pyright: ignore[reportArgumentType]
         intent._replace(preferred=None),  # pyright: ignore[reportArgumentType]
@@ -129,7 +129,7 @@ def _turns(
     velocity: Float[Array, "U 2 B"],
     turn: Int[Array, "U B"],
 ) -> tuple[State, Float[Array, "U B"]]:
-    """`take_turns` with what it needs of a roster."""
+    """`take_turns` for the properties `arms`."""
     moved = state.position + velocity * TICK
     cooldown = jnp.maximum(0.0, state.cooldown - TICK)
     executes = state.in_play & intent.attacking & (intent.aim != NOBODY)
@@ -186,15 +186,13 @@ def _begin(arms: Arms, state: State, intent: Intent, pending: Int[Array, "U B"])
 
 
 def _catch_up(arms: Arms, fight: Fight, due: Bool[Array, "U B"]) -> Fight:
-    """Apply timers and regeneration of all units whose turn is due; dead units lose it."""
+    """Apply timers and regeneration of units whose turn is due; dead units lose their turn."""
     due &= ~fight.had_turn
     lives = due & (fight.hp > 0)
     cooldown = jnp.maximum(0.0, fight.shield_cooldown - TICK)
-    max_shield, max_hp = arms.max_shield, arms.max_hp
-    shield = jnp.where(
-        cooldown == 0, jnp.minimum(max_shield, fight.shield + SHIELD_GROWTH), fight.shield
-    )
-    hp = jnp.minimum(max_hp, fight.hp + arms.hp_growth)
+    grown = jnp.minimum(arms.max_shield, fight.shield + SHIELD_GROWTH)
+    shield = jnp.where(cooldown == 0, grown, fight.shield)
+    hp = jnp.minimum(arms.max_hp, fight.hp + arms.hp_growth)
     return fight._replace(
         hp=jnp.where(lives, hp, fight.hp),
         shield=jnp.where(lives, shield, fight.shield),
@@ -240,7 +238,7 @@ def _within(
 
 
 def _hit(arms: Arms, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Array, "U B"]) -> Fight:
-    """Apply a volley. Armour protects hit points only; kills of enemies only are rewarded."""
+    """Apply a volley. Armour protects hit points only; only losses of enemies are rewarded."""
     damage = arms.damage(fires)
     attacks = jnp.where(fires, arms.attacks, 0).max(0)
     hp, shield, shield_cooldown = fight.hp, fight.shield, fight.shield_cooldown
@@ -299,12 +297,12 @@ def _heal(
 
 
 def _damage(damage: Float[np.ndarray, "U U"], fires: Bool[Array, "U B"]) -> Float[Array, "U B"]:
-    """See `Arms`. An accelerator merges the sum with what follows, but not a matrix product."""
+    """See `Arms`. On an accelerator the sum is fused with what follows, a product is not."""
     if launch_bound():
         return jnp.where(fires[:, None], damage[..., None], 0.0).sum(0)
     return jnp.einsum("uv,ub->vb", damage, fires.astype(jnp.float32), precision="highest")
 
 
 def _any(units: Bool[Array, "U B"]) -> Bool[Array, "B"]:
-    """`any(0)`, which kernels do not have."""
+    """`any(0)`, which kernels do not support."""
     return units.astype(jnp.int32).max(0) > 0

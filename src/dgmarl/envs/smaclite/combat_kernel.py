@@ -1,7 +1,7 @@
 """The turns of a tick as one GPU kernel: a few battles per block, with the loop over shots inside.
 
-As separate operations they take about a dozen kernel launches per shot, which are more than half of
-the time of a step with few battles."""
+As separate operations they take about a dozen kernel launches per shot, more than half of the time
+of a step with few battles."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,13 +20,13 @@ from .roster import Roster
 from .types import State
 
 BLOCK = 128
-"""Units of all battles in a block."""
+"""Units per block, over all of its battles."""
 
 
 def in_one_kernel(
     roster: Roster, turns: Callable[..., Any], arguments: tuple[State, Any, Any, Any]
 ) -> Any:
-    """`turns(arms, *arguments)`, which begins with the new state, for arrays `[U, ..., B]`."""
+    """`turns(arms, *arguments)`, whose first result is the new state, for arrays `[U, ..., B]`."""
     given, tree = jax.tree.flatten(arguments)
     shapes, results_tree = jax.tree.flatten(
         jax.eval_shape(lambda: turns(arms_of(roster), *arguments))
@@ -46,7 +46,7 @@ def in_one_kernel(
             block.store(ref, value)
 
     tables = (np.stack([*columns.values()]).astype(np.float32), roster.damage)
-    # A block reads all that it needs before it writes: the new state takes the place of the old.
+    # A block reads everything before it writes, so the new state can overwrite the old.
     n_state = len(jax.tree.leaves(arguments[0]))
     overwritten = {len(tables) + k: k for k in range(n_state)}
     grid = (pl.cdiv(n_battles, per_block),)
@@ -55,8 +55,8 @@ def in_one_kernel(
 
 
 class Block:
-    """Units and battles of a block. The numbers of both are filled up to powers of two with zeros:
-    units that are not in play, and battles without any."""
+    """Units and battles of a block, both padded with zeros to powers of two: the padding is units
+    that are not in play, and battles without any."""
 
     def __init__(self, units: Array, battles: Array, n_units: int, n_battles: int):
         self.units, self.battles = units, battles
@@ -72,7 +72,7 @@ class Block:
         triton.store(ref.at[places], value.astype(ref.dtype), mask=real)
 
     def _places(self, ref: Ref) -> tuple[tuple[Array, ...], Bool[Array, "..."]]:
-        """Indices into an array, and which of them exist."""
+        """Indices into an array, and which of them are not padding."""
         if len(ref.shape) == 2:
             places = (self.units[:, None], self.battles[None])
             real = self.real_units[:, None] & self.real_battles[None]
@@ -85,7 +85,7 @@ class Block:
         return every, jnp.broadcast_to(real, shape)
 
     def arms(self, roster: Roster, table: Ref, damage: Ref, names: Sequence[str]) -> Arms:
-        """From the columns of a table, and the damage of every unit to every other."""
+        """`Arms` from a table of columns and the damage of every unit to every other."""
 
         def column(row: int) -> Array:
             values = triton.load(table.at[row, self.units], mask=self.real_units, other=0.0)

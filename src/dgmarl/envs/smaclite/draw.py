@@ -34,7 +34,7 @@ def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = N
             if state.target[unit] >= 0
         ),
         *(
-            svg.titled(_unit(roster, unit, *centres[unit]), _told(roster, state, unit))
+            svg.titled(_unit(roster, unit, *centres[unit]), _tooltip(roster, state, unit))
             for unit in standing
         ),
         *(_bars(roster, state, unit, *centres[unit]) for unit in standing),
@@ -44,8 +44,7 @@ def draw(roster: Roster, config: SmacliteConfig, state: State, graph: object = N
     n = roster.n_allies
     allies, enemies = int(state.in_play[:n].sum()), int(state.in_play[n:].sum())
     left = f"allies {allies} of {n} · enemies {enemies} of {roster.n_enemies}"
-    end = " · defeat" if enemies else " · victory"
-    end = "" if allies and enemies else end
+    end = "" if allies and enemies else " · defeat" if enemies else " · victory"
     caption = f"step {int(state.time)} of {config.horizon} · {left}{end}"
     shapes.append(svg.text(frame.width / 2, frame.height + FOOT / 2, caption, size=13, fill="#555"))
     return svg.picture(
@@ -87,8 +86,8 @@ def _field(roster: Roster, frame: _Frame) -> list[str]:
 
 def _cross(x: float, y: float) -> str:
     arm = CELL * 0.25
-    falling = svg.line(x - arm, y - arm, x + arm, y + arm, FALLEN, stroke_width=2)
-    return falling + svg.line(x - arm, y + arm, x + arm, y - arm, FALLEN, stroke_width=2)
+    first = svg.line(x - arm, y - arm, x + arm, y + arm, FALLEN, stroke_width=2)
+    return first + svg.line(x - arm, y + arm, x + arm, y - arm, FALLEN, stroke_width=2)
 
 
 def _range(roster: Roster, unit: int, centres: np.ndarray) -> str:
@@ -117,8 +116,8 @@ def _unit(roster: Roster, unit: int, x: float, y: float) -> str:
     return svg.circle(x, y, radius, _colour(roster, unit), **look) + text
 
 
-def _told(roster: Roster, state: State, unit: int) -> str:
-    """Tooltip text: type and remaining hit points, shield and energy."""
+def _tooltip(roster: Roster, state: State, unit: int) -> str:
+    """Type and remaining hit points, shield and energy."""
     n = roster.n_allies
     who = f"agent {unit}" if unit < n else f"enemy {unit - n}"
     left = [f"{state.hp[unit]:.0f} of {roster.max_hp[unit]:.0f} hit points"]

@@ -153,11 +153,10 @@ def first_state(roster: Roster) -> State:
 
 
 def give_commands(roster: Roster, state: State, action: Int[Array, "N"]) -> Command:
-    """Commands of the actions; unavailable actions become stop."""
+    """Commands for the actions; unavailable actions become stop."""
     n = roster.n_allies
-    possible = jnp.take_along_axis(
-        observe.available_actions(roster, state), action[:, None], axis=1
-    )[:, 0]
+    mask = observe.available_actions(roster, state)
+    possible = jnp.take_along_axis(mask, action[:, None], axis=1)[:, 0]
     action = jnp.where(possible, action, STOP)
     moves = (action >= NORTH) & (action <= WEST)
     direction = jnp.array(DIRECTIONS, jnp.float32)[jnp.clip(action - NORTH, 0, WEST - NORTH)]

@@ -1,7 +1,7 @@
-"""How the GPU kernels of SMAClite are started: each block is one warp.
+"""Launches the GPU kernels of SMAClite: each block is one warp.
 
-Values in a kernel have sizes that are powers of two. Loads and stores are masked where there are
-fewer units, battles or walls."""
+Sizes of values in a kernel are powers of two. Loads and stores are masked where there are fewer
+units, battles or walls."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from jax.experimental.pallas import triton
 from dgmarl.device import inside_kernel
 
 Ref = Any
-"""An array in the GPU's memory."""
+"""A reference to an array in GPU memory."""
 INTERPRET = False
-"""Whether kernels run as ordinary operations, on any backend."""
+"""Whether kernels run as ordinary operations, on any backend, for tests."""
 
 
 def launch(
@@ -24,8 +24,8 @@ def launch(
     given: Sequence[Any],
     overwritten: Mapping[int, int] | None = None,
 ) -> Any:
-    """The results of `kernel(*inputs, *results)`, called with references to whole arrays by each
-    block. overwritten: which inputs become which results."""
+    """The results of `kernel(*inputs, *results)`, which each block calls with references to whole
+    arrays. overwritten: index of an input to index of the result that reuses its memory."""
 
     def body(*refs: Ref) -> None:
         with inside_kernel():

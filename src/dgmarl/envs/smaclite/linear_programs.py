@@ -4,9 +4,9 @@ Arrays are `[K, L]`: K lines (half-planes) of L units. Lines are processed in or
 original: the solution is kept while it satisfies the next line and recomputed on that line
 otherwise. On a CPU each iteration of the loop jumps, for every unit, to the first violated line, so
 the number of iterations is the number of recomputations. On an accelerator the solutions on all
-lines are computed together, and which lines each of them violates: what remains of the loop are a
-few operations on bits per line. A GPU for which there are kernels runs the loop of the CPU within
-a kernel (`avoidance_kernel`), its operations those of an accelerator."""
+lines are computed together, with the lines that each of them violates; the loop is then a few
+bitwise operations per line. A GPU with kernels runs the CPU's loop inside a kernel
+(`avoidance_kernel`), with the operations of an accelerator."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -94,7 +94,7 @@ def _one_after_another(
 def _all_at_once(
     lines: Lines, start: Vector, wish: Vector, speed: Float[Array, "L"], farthest: bool
 ) -> tuple[Vector, Int[Array, "L"]]:
-    """`nearest` without a loop of unknown length: the solutions on all lines first."""
+    """`nearest` with the solutions on all lines computed first, so that the loop is unrolled."""
     n_lines = lines.valid.shape[0]
     every = jnp.arange(n_lines, dtype=jnp.int32)[:, None]
     found, possible = _on_line(lines, every, (lines.point, lines.direction), wish, speed, farthest)
@@ -166,8 +166,8 @@ def _on_line(
     speed: Float[Array, "L"],
     farthest: bool,
 ) -> tuple[Vector, Bool[Array, "*K L"]]:
-    """The optimum on line `at` under all earlier lines and the speed limit, if it exists. line_at:
-    its point and direction."""
+    """The optimum on line `at` under all earlier lines and the speed limit, and whether it exists.
+    line_at: the line's point and direction."""
     point, direction = line_at
     middle = point.dot(direction)
     squared = middle**2 + speed**2 - point.dot(point)
@@ -210,7 +210,7 @@ def _first_violated(
 
 
 def _line_at(lines: Lines, at: Int[Array, "L"]) -> tuple[Vector, Vector]:
-    """Point and direction of one line per unit; those of any line where `at` is K."""
+    """Point and direction of one line per unit; arbitrary where `at` is K."""
     both = (lines.point, lines.direction)
     if in_kernel():
         this = jnp.arange(len(lines.valid), dtype=jnp.int32)[:, None] == at
@@ -230,7 +230,7 @@ def _over_lines(
     """The results of `function(k, line k)` for all lines, combined by the ufuncs `how`.
 
     A fold vectorises over units on a CPU, where a reduction over K does not; on an accelerator a
-    reduction is one operation instead of K. ndim: of the results."""
+    reduction is one operation instead of K. ndim: number of axes of the results."""
     if launch_bound() or in_kernel():
         places = (slice(None), *(None for _ in range(ndim - 1)), slice(None))
         index = jnp.arange(len(lines.valid), dtype=jnp.int32)[:, None]
@@ -244,7 +244,7 @@ def _over_lines(
 
 
 def _any(mask: Bool[Array, "..."], axis: int | None = None) -> Bool[Array, "..."]:
-    """`mask.any(axis)`; kernels reduce numbers only."""
+    """`mask.any(axis)`; kernels cannot reduce booleans."""
     return mask.astype(jnp.int32).max(axis) > 0 if in_kernel() else mask.any(axis)
 
 

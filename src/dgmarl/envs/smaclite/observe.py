@@ -9,7 +9,7 @@ from .types import DIRECTIONS, MOVE_PROBE, SIGHT, TARGETING_RANGE, SmacliteConfi
 
 
 def available_actions(roster: Roster, state: State) -> Bool[Array, "N A"]:
-    """No-op for dead units; for the others stop, moves to walkable cells, targets within range."""
+    """No-op for dead units; for living ones stop, moves to walkable cells, targets in range."""
     alive = state.in_play[: roster.n_allies]
     fixed = jnp.stack([~alive, alive], axis=1)
     acts = jnp.concatenate([_moves(roster, state), _targets(roster, state)], axis=1)
@@ -33,10 +33,8 @@ def _targets(roster: Roster, state: State) -> Bool[Array, "N K"]:
     enemies = _padded(near[:, n:], roster.n_targets)
     if not roster.is_healer[:n].any():
         return enemies
-    patients = _padded(
-        (near[:, :n] & ~roster.is_healer[:n])[:, : roster.n_targets], roster.n_targets
-    )
-    return jnp.where(roster.is_healer[:n, None], patients, enemies)
+    patients = (near[:, :n] & ~roster.is_healer[:n])[:, : roster.n_targets]
+    return jnp.where(roster.is_healer[:n, None], _padded(patients, roster.n_targets), enemies)
 
 
 def _padded(values: Bool[Array, "N J"], width: int) -> Bool[Array, "N K"]:
@@ -44,7 +42,7 @@ def _padded(values: Bool[Array, "N J"], width: int) -> Bool[Array, "N K"]:
 
 
 def _offsets(roster: Roster, state: State) -> Float[Array, "N U 2"]:
-    """From each ally to each unit."""
+    """Offset from each ally to each unit."""
     return state.position - state.position[: roster.n_allies, None]
 
 
@@ -77,18 +75,15 @@ def _unit_features(roster: Roster, state: State) -> Float[Array, "N U F"]:
     """Distance and offset relative to the sight range, then hit points, shield and type."""
     offset = _offsets(roster, state)
     distance = jnp.sqrt((offset**2).sum(-1, keepdims=True))
-    health = jnp.broadcast_to(
-        _health(roster, state), (roster.n_allies, roster.n_units, 2 + roster.one_hot.shape[1])
-    )
+    health = _health(roster, state)
+    health = jnp.broadcast_to(health, (roster.n_allies, *health.shape))
     return jnp.concatenate([distance / SIGHT, offset / SIGHT, health], axis=-1)
 
 
 def _health(roster: Roster, state: State) -> Float[Array, "U F"]:
     """Relative hit points, relative shield, type."""
-    shield = state.shield / jnp.maximum(roster.max_shield, 1.0)
-    return jnp.concatenate(
-        [(state.hp / roster.max_hp)[:, None], shield[:, None], roster.one_hot], axis=1
-    )
+    hp, shield = state.hp / roster.max_hp, state.shield / jnp.maximum(roster.max_shield, 1.0)
+    return jnp.concatenate([hp[:, None], shield[:, None], roster.one_hot], axis=1)
 
 
 def _without(features: Float[Array, "*K F"], keep: bool, column: int) -> Float[Array, "*K F"]:
@@ -137,13 +132,13 @@ def oracle_graph(roster: Roster, config: SmacliteConfig, state: State) -> Bool[A
     alive = state.in_play[:n]
     both = alive & alive[:, None]
     squared = (_offsets(roster, state)[:, :n] ** 2).sum(-1)
-    myself = jnp.eye(n, dtype=bool)
+    self_loops = jnp.eye(n, dtype=bool)
     if config.oracle == "distance":
-        return myself | (both & (squared <= config.oracle_distance**2))
-    key = jnp.where(myself, -1.0, jnp.where(both, squared, jnp.inf))
+        return self_loops | (both & (squared <= config.oracle_distance**2))
+    key = jnp.where(self_loops, -1.0, jnp.where(both, squared, jnp.inf))
     before = jnp.arange(n) < jnp.arange(n)[:, None]
     rank = ((key[:, None] < key[:, :, None]) | ((key[:, None] == key[:, :, None]) & before)).sum(-1)
-    return myself | (both & (rank < config.oracle_neighbours))
+    return self_loops | (both & (rank < config.oracle_neighbours))
 
 
 def local_state(roster: Roster, state: State) -> Float[Array, "N 12"]:
@@ -159,6 +154,5 @@ def local_state(roster: Roster, state: State) -> Float[Array, "N 12"]:
     single = (getattr(state, name)[:, None] for name in names)
     columns = [state.position, state.velocity, *single]
     own = jnp.concatenate([column[:n].astype(jnp.float32) for column in columns], axis=1)
-    return jnp.concatenate(
-        [jnp.where(state.in_play[:n, None], own, 0.0), has_target[:, None]], axis=1
-    )
+    own = jnp.where(state.in_play[:n, None], own, 0.0)
+    return jnp.concatenate([own, has_target[:, None]], axis=1)

@@ -22,7 +22,7 @@ from .types import TICK
 
 EPSILON = 1e-5
 FEW = 2
-"""So many lines an accelerator computes without asking whether they are needed."""
+"""Up to this many lines, an accelerator computes all without testing which are needed."""
 
 
 class Body(NamedTuple):
@@ -40,7 +40,7 @@ def no_lines(n_lines: int, n_units: int) -> Lines:
 
 
 def put(lines: Lines, place: Int[Array, ""] | int, line: Lines) -> Lines:
-    """The lines with one more per unit, at index `place`."""
+    """The lines with `line`, one per unit, written at index `place`."""
     if in_kernel():
         here = jnp.arange(len(lines.valid))[:, None] == place
         return choose(here, line, lines)
@@ -90,7 +90,7 @@ def lines_of_walls(
     speed: Float[Array, "L"],
     on_ground: Bool[Array, "L"],
 ) -> Lines:
-    """The same for walls from `start` to `end`, `[C, L]` each."""
+    """`wall_lines` for walls from `start` to `end`, `[C, L]` each."""
     along = end - start  # exact, unlike the difference of the two offsets from the unit
     start, end = start - me.position, end - me.position
     distance = _squared_distance(start, along)
@@ -123,7 +123,7 @@ def _nearest_first(
 
     left: squared distance of each candidate, infinite if it is to be ignored.
     line_of: maps the nearest candidate and its distance to its line and to a mask of the
-      candidates that need no line any more."""
+      candidates that no longer need a line."""
 
     def some_left(carry: tuple[Array, Array, Lines]) -> Array:
         place, left, _ = carry
@@ -145,7 +145,7 @@ def _nearest_first(
 
 
 def _squared_distance(start: Vector, along: Vector) -> Array:
-    """From the origin to the segment from `start` along `along`."""
+    """Squared distance of the origin to the segment from `start` along `along`."""
     squared = along.dot(along)
     share = jnp.clip(-start.dot(along) / jnp.where(squared > 0, squared, 1.0), 0.0, 1.0)
     foot = start + along * share
@@ -265,9 +265,8 @@ def unit_lines(
 
 
 def _nearest(squared: Float[Array, "U L"], n: int) -> tuple[Int[Array, "K L"], Float[Array, "K L"]]:
-    """The n nearest units in order, ties by index, and their squared distances. Every unit counts
-    those before it: two reductions along the layout of all other arrays, where a sort needs
-    transposed ones."""
+    """The n nearest units in order, ties by index, and their squared distances. Ranks are counted
+    by reductions, which keep the layout of all other arrays; a sort would transpose it."""
     index = jnp.arange(len(squared), dtype=jnp.int32)[:, None]
     other, its_index = squared[:, None], index[:, None]
     before = (other < squared) | ((other == squared) & (its_index < index))

@@ -58,12 +58,12 @@ class Scenario:
                 )
         if sum(len(self.members(side)) for side in (ALLY, ENEMY)) > MOST_UNITS:
             raise UsageError(
-                f"the scenario {self.name} has more than {MOST_UNITS} units: take some away."
+                f"the scenario {self.name} has more than {MOST_UNITS} units: remove some."
             )
         if all(types[name].healer for name in self.members(ALLY)):
             raise UsageError(
-                f"the scenario {self.name} has only healers as allies, who cannot win: add a unit "
-                "that hits."
+                f"the scenario {self.name} has only healers as allies, which cannot win: add a "
+                "unit that attacks."
             )
         _check_places(self)
 
@@ -82,7 +82,7 @@ class Scenario:
         return TERRAINS.get(self.terrain) or tuple(self.terrain.split())
 
     def members(self, side: str) -> list[str]:
-        """Type names of one side's units in order of creation, that of agent indices."""
+        """Type names of one side's units in order of creation, which is that of agent indices."""
         return [name for group in self.groups if group.side == side for name in expanded(group)]
 
 
@@ -131,7 +131,7 @@ def _check_group(group: Group, types: Mapping[str, UnitType]) -> None:
     for name, count in group.units.items():
         if name not in types:
             hint = did_you_mean(str(name), types)
-            raise UsageError(f"{name!r} is no unit type: known are {', '.join(types)}{hint}")
+            raise UsageError(f"{name!r} is not a unit type: write {', '.join(types)}{hint}")
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_UNITS:
             raise UsageError(
                 f"the group at {list(group.at)} has {count!r} of {name}: choose a number from 1 "
@@ -140,23 +140,23 @@ def _check_group(group: Group, types: Mapping[str, UnitType]) -> None:
 
 
 def _check_places(scenario: Scenario) -> None:
-    """All units on the map, ground units on walkable cells."""
+    """Require all units on the map and ground units on walkable cells."""
     if scenario.terrain not in TERRAINS and len(scenario.terrain.split()) == 1:
         hint = did_you_mean(scenario.terrain, TERRAINS)
         raise UsageError(
-            f"{scenario.terrain!r} is no terrain: write {', '.join(TERRAINS)} or {SIZE} lines of "
-            f"_ and X{hint}"
+            f"{scenario.terrain!r} is not a terrain: write {', '.join(TERRAINS)} or {SIZE} lines "
+            f"of _ and X{hint}"
         )
     free = walkable(scenario.rows)
-    types = [scenario.known_types[name] for group in scenario.groups for name in expanded(group)]
+    types = scenario.known_types
     names = [name for group in scenario.groups for name in expanded(group)]
-    for name, kind, (x, y) in zip(names, types, places(scenario)[1], strict=True):
+    for name, (x, y) in zip(names, places(scenario)[1], strict=True):
         where = f"a {name} of the scenario {scenario.name} starts at ({x:.2f}, {y:.2f})"
         if not (0 <= x < SIZE and 0 <= y < SIZE):
             raise UsageError(
                 f"{where}, which is off the map: move its group to coordinates from 0 to {SIZE}."
             )
-        if kind.plane == "ground" and not free[int(y), int(x)]:
+        if types[name].plane == "ground" and not free[int(y), int(x)]:
             raise UsageError(f"{where}, which is blocked: move its group to a walkable place.")
 
 

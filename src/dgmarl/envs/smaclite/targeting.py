@@ -38,12 +38,9 @@ def intend(roster: Roster, state: State, command: Command) -> Intent:
     enemy_target = _enemy_targets(roster, state, cleaned, distance)
     target = jnp.concatenate([cleaned[:n], enemy_target])
     aim = jnp.concatenate([command.aim, enemy_target])
-    in_reach = _in_reach(roster, state.position, jnp.arange(roster.n_units), aim)
-    fires = (
-        (aim != NOBODY)
-        & in_reach
-        & jnp.asarray(roster.can_hit)[jnp.arange(roster.n_units)[:, None], aim]
-    )
+    units = jnp.arange(roster.n_units)
+    can_hit = jnp.asarray(roster.can_hit)[units[:, None], aim]
+    fires = (aim != NOBODY) & _in_reach(roster, state.position, units, aim) & can_hit
     speed = _speeds(roster, state, cleaned)
     preferred = jnp.where(fires[:, None], 0.0, _towards(roster, state, command, aim, speed))
     attacking = state.attacking | (fires & state.in_play)
@@ -63,9 +60,8 @@ def keep_targets(roster: Roster, state: State, command: Command) -> Int[Array, "
     now = jnp.concatenate([ally_target, old])
     is_updated = jnp.asarray(roster.creation)[old] < roster.creation[n:, None]
     targets_me = jnp.where(is_updated, pick(now, old), pick(state.target, old)) == enemies[:, None]
-    keeps = (pick(state.hp, old) > 0) & (
-        targets_me | _in_reach(roster, state.position, enemies, old)
-    )
+    in_reach = _in_reach(roster, state.position, enemies, old)
+    keeps = (pick(state.hp, old) > 0) & (targets_me | in_reach)
     return jnp.concatenate([ally_target, jnp.where((old != NOBODY) & keeps, old, NOBODY)])
 
 
@@ -84,13 +80,9 @@ def _enemy_targets(
     if roster.is_healer[:n].any():
         healer_in_play = (state.in_play[:n] & roster.is_healer[:n, None]).any(0)
         other = _first_choice(roster, jnp.where(visible, distance, jnp.inf))
-        anew = (
-            healer_in_play
-            & (old != NOBODY)
-            & ~jnp.asarray(roster.is_healer)[old]
-            & (other != NOBODY)
-        )
-        target = jnp.where(anew, other, target)
+        has_other = (old != NOBODY) & ~jnp.asarray(roster.is_healer)[old]
+        reselects = healer_in_play & has_other & (other != NOBODY)
+        target = jnp.where(reselects, other, target)
     if roster.is_healer[n:].any():
         healing = _heal_targets(roster, state, old, target)
         target = jnp.where(
@@ -102,7 +94,7 @@ def _enemy_targets(
 def _candidates(
     roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]
 ) -> tuple:
-    """Which allies each enemy can hit, which of those it notices, and which target it."""
+    """Which allies each enemy can hit, which of those it sees, and which target it."""
     n = roster.n_allies
     listed = state.in_play[None, :n] & roster.can_hit[n:, :n, None]
     targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
@@ -132,19 +124,17 @@ def _heal_targets(
     distance = _distance(position[:, None], position[None])
     creation = roster.creation[n:]
     # Enemies select in order of creation, so a healer reads new targets only of those before it.
-    engaged = (
-        jnp.where((creation < creation[:, None])[..., None], picked[None], old[None]) != NOBODY
-    )
-    sees = _healable(roster, state) & (
-        distance < (roster.scan_range[n:, None] + roster.radius[n:])[..., None]
-    )
+    is_updated = (creation < creation[:, None])[..., None]
+    engaged = jnp.where(is_updated, picked[None], old[None]) != NOBODY
+    scan = (roster.scan_range[n:, None] + roster.radius[n:])[..., None]
+    sees = _healable(roster, state) & (distance < scan)
     eligible = sees & ((hp < roster.max_hp[n:, None])[None] | engaged)
     least, place = first_least(jnp.where(eligible, hp[None], jnp.inf), axis=1)
     return jnp.where(least < jnp.inf, n + place, NOBODY)
 
 
 def _healable(roster: Roster, state: State) -> Bool[Array, "E E B"]:
-    """Row: a healer; column: units of its side that it can heal, within the search radius."""
+    """Entry [healer, unit]: whether the unit can be healed and is within the search radius."""
     n = roster.n_allies
     distance = _distance(state.position[n:, None], state.position[None, n:])
     listed = roster.can_hit[n:, n:] & ~np.eye(roster.n_enemies, dtype=bool)
@@ -163,16 +153,11 @@ def _speeds(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Pair:
     if not roster.is_healer[n:].any():
         return Pair(jnp.broadcast_to(own.high, shape), jnp.broadcast_to(own.low, shape))
     idle = cleaned[n:] == NOBODY
-    someone_looks = (state.in_play[n:] & idle & ~roster.is_healer[n:, None]).any(0)
+    some_selecting = (state.in_play[n:] & idle & ~roster.is_healer[n:, None]).any(0)
     followed = _healable(roster, state) & idle[:, None]
     targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
-    chased = (
-        targets_me
-        & state.in_play[None, :n]
-        & roster.can_hit[n:, :n, None]
-        & someone_looks
-        & ~idle[:, None]
-    )
+    listed = state.in_play[None, :n] & roster.can_hit[n:, :n, None]
+    chased = targets_me & listed & some_selecting & ~idle[:, None]
     on_list = jnp.concatenate([chased, followed], axis=1)
     slowest = jnp.where(on_list, own.high, jnp.inf).min(1)
     limited = roster.is_healer[n:, None] & (slowest < jnp.inf)
@@ -205,7 +190,7 @@ def _at_speed(way: Float[Array, "U 2 B"], speed: Float[Array, "U B"]) -> Float[A
 
 
 def _walk(roster: Roster, state: State, command: Command, speed: Pair) -> Float[Array, "U 2 B"]:
-    """Towards the commanded position or the attack point, in double precision as the original."""
+    """Towards the commanded position or the attack point, in double precision like the original."""
     shape = (roster.n_enemies, 2, state.hp.shape[-1])
     waypoint = precise.pair(roster.attack_point[:, None])
     goal = jnp.concatenate([command.origin, jnp.broadcast_to(waypoint.high, shape)])
@@ -216,20 +201,18 @@ def _walk(roster: Roster, state: State, command: Command, speed: Pair) -> Float[
     length = precise.root(
         precise.plus(*(Pair(squared.high[:, k], squared.low[:, k]) for k in range(2)))
     )
-    somewhere = length.high > 0
-    length = Pair(jnp.where(somewhere, length.high, 1.0)[:, None], length.low[:, None])
+    nonzero = length.high > 0
+    length = Pair(jnp.where(nonzero, length.high, 1.0)[:, None], length.low[:, None])
     scaled = precise.times(way, Pair(speed.high[:, None], speed.low[:, None]))
-    return jnp.where(somewhere[:, None], precise.divide(scaled, length), 0.0)
+    return jnp.where(nonzero[:, None], precise.divide(scaled, length), 0.0)
 
 
 def _in_reach(
     roster: Roster, position: Float[Array, "U 2 B"], who: Int[Array, "K"], aim: Int[Array, "K B"]
 ) -> Array:
     """Whether `aim[k]` is in the weapon range of unit `who[k]`."""
-    return (
-        _distance(position[who], pick(position, aim))
-        <= jnp.asarray(roster.reach)[who[:, None], aim]
-    )
+    distance = _distance(position[who], pick(position, aim))
+    return distance <= jnp.asarray(roster.reach)[who[:, None], aim]
 
 
 def _distance(one: Float[Array, "*K 2 B"], other: Float[Array, "*K 2 B"]) -> Float[Array, "*K B"]:

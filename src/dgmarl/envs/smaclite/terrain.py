@@ -55,10 +55,10 @@ def walkable(rows: tuple[str, ...]) -> np.ndarray:
             f"the terrain has {len(rows)} lines of {widths} characters, but must have {SIZE} "
             f"lines of {SIZE}."
         )
-    strange = set("".join(rows)) - {WALKABLE, BLOCKED}
-    if strange:
+    unknown = set("".join(rows)) - {WALKABLE, BLOCKED}
+    if unknown:
         raise UsageError(
-            f"the terrain holds {sorted(strange)[0]!r}, but only {WALKABLE} (walkable) and "
+            f"the terrain contains {sorted(unknown)[0]!r}, but only {WALKABLE} (walkable) and "
             f"{BLOCKED} (blocked) are allowed."
         )
     return np.array([[cell == WALKABLE for cell in row] for row in reversed(rows)])

@@ -24,7 +24,7 @@ TARGETING_RANGE = 6.0
 MOVE_PROBE = 1.0
 """A move is available if the cell at this distance is walkable."""
 MOVE_LENGTH = 2.0
-"""The distance of a move's goal."""
+"""Distance of a move's goal."""
 
 KILL_REWARD = 10.0
 WIN_REWARD = 200.0
@@ -77,9 +77,9 @@ class SmacliteConfig:
 
     reward: Literal["by_source", "team", "as_published"] = "by_source"
     """Reward assignment: to the ally that dealt the damage, evenly, or as in the paper's code,
-    which confuses unit ids; see `rewards`."""
+    which mixes up unit ids; see `rewards`."""
     horizon: int = 150
-    """Episode length after which it is truncated."""
+    """Maximum episode length; the episode is then truncated."""
     revive: bool = True
     """Healers can revive a unit killed earlier in the same tick, as in the original."""
     healer_flags: bool = True

@@ -83,7 +83,7 @@ class UnitType:
 
     @property
     def radius(self) -> float:
-        """Half its size."""
+        """Radius of its disc."""
         return self.size / 2
 
     def damage_to(self, target: "UnitType") -> float:

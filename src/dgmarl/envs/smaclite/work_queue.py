@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Int
 from dgmarl.device import launch_bound
 
 LAUNCH_BOUND_WIDTH = 16_384
-"""Up to this width a chunk takes an accelerator no longer than a single element."""
+"""Up to this width an accelerator computes a chunk as fast as a single element."""
 
 
 def chunk_width(n: int, share: int) -> int:
@@ -57,7 +57,7 @@ def map_selected(
 
 
 def _compact(selected: Bool[Array, "M"], width: int) -> tuple[Int[Array, "M+"], Int[Array, "M"]]:
-    """Indices of the selected elements, padded to whole chunks, and the place of each element."""
+    """Indices of the selected elements, padded to whole chunks, and the place of each."""
     n = selected.shape[0]
     place = jnp.cumsum(selected, dtype=jnp.int32) - 1
     order = jnp.zeros(-(-n // width) * width, jnp.int32)

@@ -1,4 +1,4 @@
-"""Star-Spread: leaves move to landmarks, the hub is paid for coverage; the graph is a star."""
+"""Star-Spread: leaves move to landmarks, the hub is rewarded for coverage; the graph is a star."""
 
 from dgmarl.envs.star_spread.env import StarSpread, StarSpreadConfig, StarSpreadState
 

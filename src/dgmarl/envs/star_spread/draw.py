@@ -14,23 +14,20 @@ def draw_star_spread(
     """Landmarks as rings (filled when covered), agents as discs, dependence edges as arrows."""
     radius = max(4.0, min(13.0, 90.0 / len(position)))
     agents, places = _pixels(position), _pixels(landmarks)
-    covered = (
-        np.linalg.norm(position[:, None] - landmarks[None], axis=-1).min(axis=0) <= covered_within
-    )
+    distance = np.linalg.norm(position[:, None] - landmarks[None], axis=-1)
+    covered = distance.min(axis=0) <= covered_within
     shapes = [
         rect(0, 0, SIDE, SIDE, "#fbfaf7"),
         rect(MARGIN / 2, MARGIN / 2, SIDE - MARGIN, SIDE - MARGIN, "none", stroke="#ccc"),
     ]
-    for (x, y), full in zip(places, covered, strict=True):
-        shapes.append(
-            circle(x, y, radius * 1.5, "#dff0d8" if full else "none", stroke="#7a7", stroke_width=2)
-        )
+    for (x, y), is_covered in zip(places, covered, strict=True):
+        fill = "#dff0d8" if is_covered else "none"
+        shapes.append(circle(x, y, radius * 1.5, fill, stroke="#7a7", stroke_width=2))
     shapes += dependence_arrows(graph, agents, radius * 1.2)
     for agent, (x, y) in enumerate(agents):
         shapes.append(circle(x, y, radius, agent_colour(agent), stroke="#fff", stroke_width=1.5))
-        shapes.append(
-            text(x, y, "hub" if agent == 0 else agent, radius * (0.75 if agent == 0 else 1), "#fff")
-        )
+        label, size = ("hub", 0.75) if agent == 0 else (agent, 1)
+        shapes.append(text(x, y, label, radius * size, "#fff"))
     label = f"Star-Spread with {len(position)} agents, {int(covered.sum())} landmarks covered"
     return picture(SIDE, SIDE, shapes, label)
 

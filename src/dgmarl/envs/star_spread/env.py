@@ -136,7 +136,7 @@ class StarSpread(Environment[StarSpreadState]):
         return jnp.eye(self.spec.n_agents, dtype=bool).at[:, 0].set(True)
 
     def oracle_reward_graph(self, state: StarSpreadState) -> Bool[Array, "N N"]:
-        """The same star: the hub is paid for the positions after the step."""
+        """The same star: the hub's reward depends on the positions after the step."""
         return self.oracle_graph(state)
 
     def local_state(self, state: StarSpreadState) -> Float[Array, "N L"]:

@@ -66,7 +66,7 @@ def test_bash_completes_commands_and_flags(capsys):
 def test_zsh_and_fish_know_the_same(capsys):
     zsh, fish = run(capsys, "completion", "zsh"), run(capsys, "completion", "fish")
     assert zsh.endswith(run(capsys, "completion", "bash"))
-    assert "-a evaluate -d 'Play fresh episodes" in fish
+    assert "-a evaluate -d 'Evaluate the policies" in fish
     assert "'__fish_seen_subcommand_from train' -l learner.hidden\n" in fish
 
 
@@ -80,7 +80,7 @@ IDLE = Facts("gpu", True, 1, 8, 0.5, {"JAX_COMPILATION_CACHE_DIR": "/cache"})
         ({"backend": "cpu", "n_devices": 8}, ["dgmarl[cuda]"]),
         ({"backend": "cpu", "n_devices": 8, "gpu_present": False}, ["no accelerator"]),
         ({"backend": "cpu", "n_devices": 1}, ["dgmarl[cuda]", "1 of 8 cores"]),
-        ({"load": 20.0}, ["20 programs want 8 cores"]),
+        ({"load": 20.0}, ["20 processes compete for 8 cores"]),
         ({"settings": {}}, ["JAX_COMPILATION_CACHE_DIR"]),
         ({"settings": {**IDLE.settings, "JAX_DISABLE_JIT": "1"}}, ["JAX_DISABLE_JIT"]),
         ({"settings": {**IDLE.settings, "JAX_DEBUG_NANS": "false"}}, []),

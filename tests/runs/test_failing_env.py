@@ -151,7 +151,7 @@ def test_an_environment_that_raises_on_the_host_is_named(tmp_path, capfd):
     said = str(stopped.value)
     assert f"The environment {GIFT} raised ValueError: the server is gone" in said
     assert "test_failing_env.py line " in said
-    assert "after step 0; the last good checkpoint is number 0" in said
+    assert "after step 0; the last checkpoint is number 0" in said
     assert f"dgmarl train --resume {tmp_path / 'run'}" in said
     assert "Traceback" not in capfd.readouterr().err
 

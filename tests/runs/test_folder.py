@@ -221,7 +221,7 @@ def test_numbers_that_are_none_stop_the_run_and_name_the_last_good_checkpoint(
     step = int(state.step[1])
     with pytest.raises(
         RunError,
-        match=rf"of seed 1 became nan between step {step} and \d+; the last good checkpoint is "
+        match=rf"of seed 1 became nan between step {step} and \d+; the last checkpoint is "
         rf"number {last}",
     ):
         api.resume(unfinished)

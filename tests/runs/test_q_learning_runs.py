@@ -253,18 +253,18 @@ def test_the_mixer_makes_the_method(method, other):
         (
             "lbf/8x8-3p-2f",
             {},
-            "In training the rewards of others were averaged over those reached.",
+            "In training, the rewards of other agents were averaged over those reached.",
         ),
         (
             "lbf/8x8-2p-2f",
             {"credit.unreached_weight": 0.05},
-            "In training they kept the weight 0.05.",
+            "In training, agents not reached had a weight of 0.05.",
         ),
         (
             "lbf/8x8-3p-2f",
             {"credit.unreached_weight": 0.2, "credit.cross_weight": 0.5, "credit.others": "sum"},
-            "In training they kept the weight 0.2. "
-            "In training the rewards of others had a weight of 0.5.",
+            "In training, agents not reached had a weight of 0.2. "
+            "In training, the rewards of other agents had a weight of 0.5.",
         ),
     ],
 )

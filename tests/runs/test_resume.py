@@ -139,7 +139,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_with_a_warning(
     damage(copy / "checkpoints" / f"{before:08d}")
     with (
         pytest.warns(UserWarning, match="damaged"),
-        pytest.raises(UsageError, match="no whole checkpoint"),
+        pytest.raises(UsageError, match="no intact checkpoint"),
     ):
         load_latest(copy / "checkpoints", template)
 

@@ -89,7 +89,7 @@ def test_a_link_arrives_as_a_file_and_damage_is_told_in_a_sentence(tmp_path):
     run = run_in(tmp_path)
     unpack(buffer.getvalue(), run)
     assert not (run.folder / "link").is_symlink()
-    with pytest.raises(RunError, match="What came back of run is damaged"):
+    with pytest.raises(RunError, match="The archive of run is damaged"):
         unpack(b"no archive", run)
-    with pytest.raises(RunError, match="What came back of run is damaged"):
+    with pytest.raises(RunError, match="The archive of run is damaged"):
         newest_checkpoint(b"no archive", run)

@@ -163,7 +163,7 @@ def test_a_folder_without_a_sweep_has_no_status(tmp_path, capsys):
         ("env: star-spread/3", ["--retries", "-1"], "--retries is -1"),
         ("env: star-spread/3", ["--workers", "many"], "--workers is 'many'"),
         ("env: star-spread/3", ["--gpus", "1"], "give --executor ray"),
-        ("env: star-spread/3", ["--executor", "ray", "--gpus", "1.5"], "part of one GPU"),
+        ("env: star-spread/3", ["--executor", "ray", "--gpus", "1.5"], "fraction of one GPU"),
         ("env: star-spread/3", ["--executor", "ray", "--address", "a:b:c"], "no Ray cluster"),
         ("env: star-spread/3\nhalving: 3", [], "give --executor ray"),
         ("env: star-spread/3\nrungs: 3", [], "halving is None"),

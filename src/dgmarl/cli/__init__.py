@@ -3,9 +3,8 @@
 
 Other packages add commands through the entry-point group `dgmarl.commands`.
 
-Every command also takes `--config FILE` (a YAML file with values for its options; options on the
-command line win) and `--save-config FILE` (write the resolved options, to be given to `--config`
-later)."""
+Every command also takes `--config FILE` (a YAML file of options; those on the command line take
+precedence) and `--save-config FILE` (write the resolved options, for `--config`)."""
 
 import sys
 import warnings
@@ -43,12 +42,12 @@ COMMANDS = {
     "doctor": "dgmarl.cli.doctor:Doctor",
     "completion": "dgmarl.cli.completion:Completion",
 }
-"""The package's own commands, written as entry points are: module:Class."""
+"""Commands of this package, as module:Class like entry points."""
 
 
 @cache
 def commands() -> dict[str, str]:
-    """All commands by name: the package's own, then those of the entry points."""
+    """All commands by name: those of this package, then those of entry points."""
     others = {entry.name: entry.value for entry in entry_points(group="dgmarl.commands")}
     return {**COMMANDS, **{name: others[name] for name in sorted(others.keys() - COMMANDS.keys())}}
 
@@ -61,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
-    """A sentence, without the line of code that it comes from."""
+    """Print a warning without its source line."""
     print(f"dgmarl: {printable(str(message))}", file=sys.stderr)
 
 
@@ -100,13 +99,13 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
 
 
 def split_name(arguments: list[str]) -> tuple[str, list[str]]:
-    """The name of a command, which may have two words, and what follows."""
+    """The name of a command, which may have two words, and the other arguments."""
     n_words = 2 if " ".join(arguments[:2]) in commands() else 1
     return " ".join(arguments[:n_words]), arguments[n_words:]
 
 
 def _parse(name: str, command: Any, arguments: list[str], config: str | None) -> Any:
-    """The parsed command; one whose flags depend on the arguments has its own `from_arguments`."""
+    """The parsed command; `from_arguments` of a command replaces the parser."""
     import tyro
 
     from dgmarl.cli.common import NUMBERS
@@ -130,17 +129,17 @@ def _parse(name: str, command: Any, arguments: list[str], config: str | None) ->
 
 
 def _read_options(path: str) -> dict[str, Any]:
-    """The values of `--config FILE`; trust is never taken from a file."""
+    """The values of `--config FILE`, which may not set `trust`."""
     values = read_yaml(path)
     if "trust" in values:
         raise UsageError(
-            f"{path} sets trust, which no file can: leave it out, and give --trust yourself."
+            f"{path} sets trust, which a file may not do: remove it, and give --trust yourself."
         )
     return values
 
 
 def _require_trust(path: str, values: dict[str, Any], parsed: Any, arguments: list[str]) -> None:
-    """Code that the file `path` names needs trust; names typed on the command line do not."""
+    """Require trust in code named by the file `path`, unless it is on the command line too."""
     typed = {word.partition("=")[2] or word for word in arguments} | set(arguments)
     for option in ("env", "what"):
         name = getattr(parsed, option, None)
@@ -162,7 +161,7 @@ def load_command(name: str) -> "type[Command]":
 
 def _describe(command: "type[Command]") -> str:
     about = " ".join((command.__doc__ or "").split())
-    return f"{about} Also: --config FILE.yaml reads options from a file, --save-config writes them."
+    return f"{about} --config FILE.yaml reads options, --save-config FILE.yaml writes them."
 
 
 def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | None]:
@@ -175,6 +174,6 @@ def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | No
         else:
             continue
         if not value:
-            raise UsageError(f"{option} needs the path of a YAML file after it.")
+            raise UsageError(f"{option} needs the path of a YAML file.")
         return arguments[:k] + rest, value
     return arguments, None

@@ -1,4 +1,4 @@
-"""What several commands share: types of options, the command protocol, and small helpers."""
+"""Shared by commands: types of options, the command protocol, and small helpers."""
 
 import dataclasses
 import typing
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class NotANumberError(Exception):
-    """A word that an option cannot read as its number. The parser would tell a ValueError in a box
-    of several lines."""
+    """The value of an option is not a number. tyro would print a ValueError in a box of several
+    lines."""
 
     def sentence(self, arguments: list[str]) -> str:
-        """Names the option in a command line that holds the word."""
+        """The error message, with the option that has this value in a command line."""
         text, wanted = self.args
         flags = [flag for flag, value in pairwise(arguments) if value == text]
         flags += [word.partition("=")[0] for word in arguments if word.endswith(f"={text}")]
@@ -47,10 +47,10 @@ def _number(kind: type, metavar: str, wanted: str) -> tyro.constructors.Primitiv
 
 
 COUNT = _number(int, "INT", "a whole number")
-"""A number of steps may be written 1e6."""
+"""An integer, which may be written 1e6."""
 FLOAT = _number(float, "FLOAT", "a number")
 NUMBERS = tyro.constructors.ConstructorRegistry()
-"""Reads every number of a command line as `COUNT` and `FLOAT` do."""
+"""Parses all numbers of a command line by `COUNT` and `FLOAT`."""
 
 
 @NUMBERS.primitive_rule
@@ -61,7 +61,7 @@ def _read_number(
 
 
 def left_out(metavar: str, name: str | None = None) -> Any:
-    """An option whose docstring says what happens without it: the help shows no default."""
+    """An option whose docstring states its default, so that the help shows no other."""
     return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint="")
 
 
@@ -75,10 +75,10 @@ OptionalCount = Annotated[int | None, left_out("INT")]
 
 
 class Output(NamedTuple):
-    """Marks an option that says where to write."""
+    """Marks an option as an output path."""
 
     folder: bool = False
-    """It names a folder for files, rather than a file."""
+    """The path is a folder rather than a file."""
 
 
 OutputFile = Annotated[Path, Output()]
@@ -88,25 +88,25 @@ OptionalFolder = Annotated[Path | None, Output(folder=True), left_out("DIR")]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Options of commands that train many runs: how, and where."""
+    """Options of commands that train many runs."""
 
     workers: OptionalCount = None
-    """Programs at a time: by default one, with Ray as many as the cluster has room for."""
+    """Programs to run at a time; default: 1, with Ray as many as the cluster has room for."""
     batched: Count = 8
-    """Runs of equal shape in one program."""
+    """Maximum number of runs of equal shape to batch into one program."""
     executor: Literal["local", "ray"] = "local"
-    """Train on this machine, or on those of a Ray cluster (pip install 'dgmarl[ray]')."""
+    """Train on this machine or on a Ray cluster (pip install 'dgmarl[ray]')."""
     address: str = "local"
-    """Of the Ray cluster: auto, ray://HOST:10001, HOST:PORT, or local, which starts one here."""
+    """Address of the Ray cluster: auto, ray://HOST:10001, HOST:PORT, or local to start one."""
     cpus: Count = 1
-    """Cores of each program, with Ray."""
+    """CPU cores per program, with Ray."""
     gpus: Annotated[float, FLOAT] = 0.0
-    """GPUs of each program, with Ray; 0.25 is for four programs on a GPU."""
+    """GPUs per program, with Ray; with 0.25 four programs share a GPU."""
     storage: Annotated[str, left_out("URL")] = ""
-    """Where runs are kept on the way if machines share no disk, instead of in Ray: s3://..."""
+    """Storage that transfers runs between machines without a shared disk, such as s3://..."""
 
     def resources(self, retries: int = 0) -> "Resources":
-        """The same, checked."""
+        """The options as `Resources`, validated."""
         from dgmarl.sweeps.plan import resources_of
 
         of_ray = {name: getattr(self, name) for name in ("address", "cpus", "gpus", "storage")}
@@ -133,12 +133,12 @@ def file_name(env_id: str) -> str:
 
 
 def refuse_broken(env, name: str) -> None:
-    """An environment that breaks the contract is told so before anything is compiled for it."""
+    """Raise UsageError for an environment that violates the contract, before compiling."""
     from dgmarl.envs.checker import check_env
 
     for finding in check_env(env):
         if finding.kind == "violation":
-            raise UsageError(f"{name} breaks the environment contract: {finding.sentence}")
+            raise UsageError(f"{name} violates the environment contract: {finding.sentence}")
 
 
 def status(message: str):
@@ -153,7 +153,7 @@ def check_command(command: Any, arguments: list[str]) -> None:
     """Validate the numbers and output paths of a command before it does anything."""
     options = getattr(command, "options", command)
     if not type(options).__module__.startswith("dgmarl."):
-        return  # a command from outside may mean something else by a name
+        return  # options of other packages may have other meanings
     check_options(options)
     hints = typing.get_type_hints(type(options), include_extras=True)
     for field in dataclasses.fields(options):

@@ -1,19 +1,19 @@
-"""Commands keep compiled programs. JAX reads its settings when it is imported, and processes that a
-command starts inherit them, so they are environment variables; those that are set already stay."""
+"""The cache of compiled programs. JAX reads its settings when it is imported, and child processes
+inherit them, so they are set as environment variables, unless the user has set them."""
 
 import os
 from pathlib import Path
 
 LARGEST_CACHE = 2**30
-"""Bytes of compiled programs that are kept; those not used for longest are deleted first."""
+"""Size of the cache in bytes; the least recently used programs are deleted first."""
 
 
 def keep_programs() -> None:
     """Keep compiled programs between commands.
 
-    JAX finds a program again by its own text, the versions of JAX and of the compiler, the
-    compiler's flags and the device. With a limit of size it locks the folder while it reads or
-    writes, so several processes may share it."""
+    JAX identifies a program by its text, the versions of JAX and of the compiler, the compiler's
+    flags and the device. With a size limit it locks the folder while it reads or writes, so several
+    processes may share it."""
     folder = cache_folder()
     if folder is not None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
@@ -22,7 +22,7 @@ def keep_programs() -> None:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled programs are kept; None where nothing can be written."""
+    """Folder of the cache; None if it cannot be written."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
         folder = Path(base if os.path.isabs(base) else Path.home() / ".cache") / "dgmarl" / "xla"

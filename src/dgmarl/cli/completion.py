@@ -27,7 +27,7 @@ _dgmarl() {{
 complete -o default -F _dgmarl dgmarl
 """
 ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
-"""zsh reads the script of bash after this."""
+"""Lets zsh read the script for bash."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Completion:
     """Print a script that completes commands and flags in bash, zsh or fish."""
 
     shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
-    """The shell that shall read it."""
+    """The shell to write it for."""
 
     def run(self) -> int:
         flags = {name: flags_of(name) for name in commands() if " " not in name}

@@ -8,15 +8,15 @@ from dgmarl.cli.common import OutputFolder
 
 @dataclass(frozen=True)
 class Demo:
-    """Train local, global and dependence-graph credit on two small tasks, in two to four minutes on
-    two cores, and write a page with curves and a replay."""
+    """Train local, global and graph credit on two small tasks and write a page with curves and a
+    replay (two to four minutes on two cores)."""
 
     out: OutputFolder = Path("demo")
-    """The folder for index.html."""
+    """Folder for index.html."""
     seeds: int = 3
-    """Seeds per kind of credit."""
+    """Seeds per credit rule."""
     scale: float = 1.0
-    """Train for this many times the usual steps."""
+    """Factor for the number of training steps."""
 
     def run(self) -> int:
         from rich.console import Console
@@ -26,7 +26,6 @@ class Demo:
         from dgmarl.device import use_all_cores
 
         use_all_cores()
-
         console = Console(stderr=True)
         columns = (*Progress.get_default_columns(), TextColumn("{task.fields[state]}"))
         with Progress(*columns, console=console, disable=not console.is_terminal) as bar:

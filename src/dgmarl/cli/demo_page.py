@@ -1,9 +1,8 @@
-"""The demo: three kinds of credit on two tasks, trained for real in two to four minutes on two
-cores, and a page to look at.
+"""The demo: trains three credit rules on two tasks and writes a page.
 
-In winner-take-all foraging a food takes two to lift and one of them is paid: with local reward the
-other has no reason to come. In Star-Spread each leaf's share of the team's reward drowns in the
-noise of all others: global reward is slow. Credit along the dependence graph is meant to be good in
+In winner-take-all foraging it takes two agents to lift a food and one of them is rewarded: with
+local reward the other has no reason to come. In Star-Spread a leaf's share of the team reward is
+small beside the noise of all others: global reward learns slowly. Graph credit should do well in
 both."""
 
 from collections.abc import Callable
@@ -41,7 +40,7 @@ class Task:
     overrides: dict[str, Any]
 
     def config(self, credit: str, seeds: int, scale: float) -> TrainConfig:
-        """The run of one kind of credit."""
+        """Configuration of the run with one credit rule."""
         steps = max(int(self.steps * scale), 2000)
         overrides = {
             "evaluation.episodes": 32,
@@ -54,8 +53,8 @@ class Task:
 
 FORAGING = Task(
     "Foraging, winner takes all",
-    "A food takes both foragers to lift, and only one of them is paid. Watch what local reward "
-    "makes of that.",
+    "Lifting a food takes both foragers, but only one of them is rewarded: with local reward the "
+    "other has no reason to help.",
     "lbf/7x7-2p-2f-coop",
     {"horizon": 25},
     120_000,
@@ -63,8 +62,8 @@ FORAGING = Task(
 )
 SPREAD = Task(
     "Star-Spread, five agents",
-    "Leaves are paid for standing on any landmark, the hub for all being covered; every reward "
-    "carries noise of its own.",
+    "A leaf is rewarded for being near any landmark, the hub for the coverage of all landmarks; "
+    "every reward has independent noise.",
     "star-spread/5",
     {},
     120_000,
@@ -79,7 +78,7 @@ def run_demo(
     scale: float = 1.0,
     watch: Callable[[str, int], CallbackLike] = lambda label, steps: Callback(),
 ) -> Path:
-    """Train everything, two at a time, and write the page. watch: gives a display for each run."""
+    """Train all runs, two at a time, and write the page. watch: makes the callback of a run."""
     jobs = [(task, credit) for task in TASKS for credit in CREDITS]
 
     def one(job: tuple[Task, str]) -> Run:
@@ -88,14 +87,14 @@ def run_demo(
         display = watch(f"{task.env} {CREDIT_NAMES[credit]}", config.steps)
         return train_config(config, callbacks=[display])
 
-    # Compiling keeps one core busy at most, so two runs side by side use both.
+    # Compilation uses at most one core, so two runs in parallel use both.
     with ThreadPoolExecutor(2) as pool:
         results = dict(zip(jobs, pool.map(one, jobs), strict=True))
     return write_atomic(out / "index.html", demo_page(results))
 
 
 def demo_page(results: dict[tuple[Task, str], Run]) -> str:
-    """Two panels of curves, what the tasks are, and a replay of the foragers with graph credit."""
+    """A page with the curves and a description of each task, and a replay of graph credit."""
     curves = {
         task.title: [_curves(task, credit, results[task, credit]) for credit in CREDITS]
         for task in TASKS

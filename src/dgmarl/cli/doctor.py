@@ -1,4 +1,4 @@
-"""`dgmarl doctor`: what this installation has, whether it works, and what may make it slow."""
+"""`dgmarl doctor`: versions and devices, a self-test, and possible causes of slow training."""
 
 import importlib.metadata
 import os
@@ -22,16 +22,16 @@ OPTIONAL = {
     "jaxmarl": "adapters",
     "pettingzoo": "adapters",
 }
-"""Packages that only some features need, and the extra of dgmarl that installs each."""
+"""Optional packages, and the extra of dgmarl that installs each."""
 SECONDS = 1.0
-"""How long the self-test plays, after it has compiled."""
+"""Duration of the self-test, without compilation."""
 N_ENVS, LENGTH = 100, 50
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what this installation has (versions, devices, optional parts), try it for two seconds,
-    and name usual causes of slowness."""
+    """Print versions, optional packages and devices, run a short self-test, and list possible
+    causes of slow training."""
 
     def run(self) -> int:
         import jax
@@ -42,19 +42,20 @@ class Doctor:
         system = f"{platform.system()} {platform.machine()}, {count_cores()} cores"
         print(f"dgmarl {__version__}, Python {platform.python_version()}, {system}")
         print(", ".join(f"{name} {_version(name)}" for name in PACKAGES))
-        found = ", ".join(
-            f"{name} {_version(name) or f'not found ({extra})'}" for name, extra in OPTIONAL.items()
+        found = (
+            f"{name} {_version(name) or f'not installed (dgmarl[{extra}])'}"
+            for name, extra in OPTIONAL.items()
         )
-        print(f"optional (extra that brings it): {found}")
+        print(f"optional: {', '.join(found)}")
         print(f"chromium (for page tests): {'found' if shutil.which('chromium') else 'not found'}")
         print(f"devices: {', '.join(str(device) for device in jax.devices())}")
         compiling, speed = self_test()
         print(
             f"self-test: foraging, {N_ENVS} environments, compiled in {compiling:.1f} s, "
-            f"{speed:,.0f} steps/s of random play"
+            f"{speed:,.0f} steps/s with random actions"
         )
-        slow = causes(facts())
-        print("\n  ".join(["usual causes of slowness, here:", *(slow or ["none of them"])]))
+        reasons = causes(facts())
+        print("\n  ".join(["possible causes of slow training:", *(reasons or ["none found"])]))
         return 0
 
 
@@ -66,7 +67,7 @@ def _version(package: str) -> str:
 
 
 def self_test() -> tuple[float, float]:
-    """Play at random for a second; the seconds of compiling, and environment steps per second."""
+    """Take random actions for a second; compile seconds and environment steps per second."""
     import jax
 
     from dgmarl.envs.registry import make_env
@@ -92,22 +93,22 @@ def self_test() -> tuple[float, float]:
 
 
 class Facts(NamedTuple):
-    """What the speed depends on."""
+    """Properties of this machine that affect the speed."""
 
     backend: str
-    """Of JAX: cpu, gpu or tpu."""
+    """JAX backend: cpu, gpu or tpu."""
     gpu_present: bool
     """The system has an NVIDIA GPU."""
     n_devices: int
     n_cores: int
     load: float
-    """Programs that want a core, on average over a minute."""
+    """Load average over one minute."""
     settings: Mapping[str, str]
     """Environment variables."""
 
 
 def facts() -> Facts:
-    """Those of this machine."""
+    """The properties of this machine."""
     import jax
 
     from dgmarl.device import count_cores
@@ -123,33 +124,32 @@ def facts() -> Facts:
 
 
 def causes(found: Facts) -> list[str]:
-    """What usually makes training slow and holds here, each with what to do."""
-    told, settings = [], found.settings
+    """Possible causes of slow training, each with what to do."""
+    reasons, settings = [], found.settings
     if found.backend == "cpu" and found.gpu_present:
-        told.append(
-            "a GPU is here, but JAX does not use it: `pip install 'dgmarl[cuda]'`, and leave "
+        reasons.append(
+            "JAX does not use the GPU of this machine: `pip install 'dgmarl[cuda]'`, and leave "
             "JAX_PLATFORMS unset"
         )
     elif found.backend == "cpu":
-        told.append(
+        reasons.append(
             "no accelerator: expect tens of thousands of steps/s; on a GPU many seeds cost little "
             "more than one (docs/performance.md)"
         )
     if found.load > 1.5 * found.n_cores:
-        told.append(
-            f"{found.load:.0f} programs want {found.n_cores} cores: wait for them, or end some"
+        reasons.append(
+            f"{found.load:.0f} processes compete for {found.n_cores} cores: wait or stop some"
         )
     if found.backend == "cpu" and found.n_devices < found.n_cores:
-        told.append(
+        reasons.append(
             f"JAX uses {found.n_devices} of {found.n_cores} cores for seeds: unset "
             "JAX_NUM_CPU_DEVICES and --xla_force_host_platform_device_count"
         )
     if "JAX_COMPILATION_CACHE_DIR" not in settings:
-        told.append(
-            "every run compiles anew: `export JAX_COMPILATION_CACHE_DIR=~/.cache/jax` keeps "
-            "compiled programs"
+        reasons.append(
+            "compiled programs are not cached: `export JAX_COMPILATION_CACHE_DIR=~/.cache/jax`"
         )
     for name in ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_ENABLE_X64"):
         if settings.get(name, "0").lower() not in ("", "0", "false"):
-            told.append(f"{name} is set, for debugging: unset it")
-    return told
+            reasons.append(f"{name} is set, which makes programs slower: unset it")
+    return reasons

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from dgmarl.cli.common import EnvId, Options, Output, Trust
+from dgmarl.cli.common import EnvId, Options, Output, Trust, counted
 from dgmarl.cli.guard import EXIT_USAGE
 from dgmarl.config.yaml import parse_assignments
 from dgmarl.errors import UsageError
@@ -18,7 +18,7 @@ from dgmarl.trust import remember
 
 @dataclass(frozen=True)
 class Envs:
-    """List the environments, their sizes and how to write their ids."""
+    """List the environments, their sizes and the syntax of their ids."""
 
     def run(self) -> int:
         from rich.console import Console
@@ -28,9 +28,9 @@ class Envs:
         from dgmarl.envs.registry import FAMILIES, make_env
 
         table = Table(
-            title="Environments (any id of the grammar works, and file.py:Class or module:Class)",
+            title="Environments by family, with the syntax of ids; or file.py:Class, module:Class",
             title_justify="left",
-            caption="Other libraries': " + ", ".join(f"{name}:..." for name in ADAPTERS),
+            caption="From other libraries: " + ", ".join(f"{name}:..." for name in ADAPTERS),
             caption_justify="left",
         )
         for column in ("id", "agents", "actions", "obs", "state", "horizon", "oracle graph"):
@@ -53,17 +53,16 @@ class Envs:
 
 @dataclass(frozen=True)
 class CheckEnv:
-    """Run an environment (an id, module:Class or file.py:Class) through the contract and name each
-    violation."""
+    """Check an environment against the environment contract and report every violation."""
 
     env: EnvId
     """Environment id, module:Class or file.py:Class."""
     seed: int = 0
-    """Seed of the random play."""
+    """Random seed of the episodes."""
     set: Options = ()
-    """An option of the environment; may be given several times."""
+    """Option of the environment."""
     trust: Trust = False
-    """Execute an environment that a file given to --config names; one typed here always is."""
+    """Execute the environment even if it comes from --config rather than the command line."""
 
     def run(self) -> int:
         """Print the findings; exit code 2 if the contract is violated."""
@@ -80,17 +79,15 @@ class CheckEnv:
                 file=sys.stderr if finding.kind == "violation" else sys.stdout,
             )
         if violations:
-            print(
-                f"{self.env}: the contract is violated in {len(violations)} place(s).",
-                file=sys.stderr,
-            )
+            found = counted(len(violations), "violation")
+            print(f"{self.env}: {found} of the contract", file=sys.stderr)
             return EXIT_USAGE
-        # Only an environment that keeps the contract can be intervened on.
+        # Interventions need an environment that satisfies the contract.
         for finding in check_oracle(env, self.seed):
             print(f"{finding.kind}: {finding.sentence}")
         remember(env=self.env)
         print(
-            f"{self.env}: the contract holds (shapes, dtypes, jit, vmap, determinism, finite "
+            f"{self.env} satisfies the contract (shapes, dtypes, jit, vmap, determinism, finite "
             "values, masks, endings, horizon)."
         )
         return 0
@@ -98,19 +95,19 @@ class CheckEnv:
 
 @dataclass(frozen=True)
 class NewEnv:
-    """Write an environment to start from, a small traffic junction, into a new Python file."""
+    """Write an example environment, a small traffic junction, to a new Python file."""
 
     file: tyro.conf.Positional[Annotated[Path, Output(), tyro.conf.arg(metavar="FILE.py")]]
-    """The file to write; one that exists is not changed."""
+    """File to write; an existing file is not overwritten."""
 
     def run(self) -> int:
         if self.file.suffix != ".py":
-            raise UsageError(f"{self.file} must end in .py: write for example my_env.py.")
+            raise UsageError(f"{self.file} must end in .py, for example my_env.py.")
         if self.file.exists():
             raise UsageError(f"{self.file} exists already: choose another name.")
         source = (files("dgmarl.envs") / "junction.py").read_text()
         write_atomic(self.file, source.replace("my_env.py", self.file.name))
-        print(f"{self.file}: a traffic junction. Change it, then:")
+        print(f"{self.file} contains a traffic junction. Change it, then:")
         print(f"  dgmarl check-env {self.file}:Junction")
         print(f"  dgmarl train {self.file}:Junction --method mappo-dg --graph oracle --steps 1e5")
         return 0

@@ -16,10 +16,10 @@ import tyro
 
 
 class Words(NamedTuple):
-    """A command line before its types are known."""
+    """The flags and positional words of a command line, as text."""
 
     options: dict[str, str]
-    """Values by flag, without the leading dashes, words joined by hyphens."""
+    """Values by flag, without leading dashes, with hyphens for underscores."""
     positional: list[str]
 
 
@@ -49,7 +49,7 @@ def flag_class(config: Any, leave_out: Iterable[str] = ()) -> type:
 
 
 def leaves(parsed: Any, where: str = "") -> dict[str, Any]:
-    """Values by dotted name, `learner.hidden`, of what tyro made of a `flag_class`."""
+    """Values by dotted name, `learner.hidden`, of an instance of a `flag_class`."""
     found = {}
     for field in dataclasses.fields(parsed):
         value = getattr(parsed, field.name)
@@ -61,14 +61,14 @@ def leaves(parsed: Any, where: str = "") -> dict[str, Any]:
 
 
 def spellings(name: str) -> tuple[str, str]:
-    """How tyro writes a dotted name as a flag, without the dashes, and how it negates it."""
+    """The flag of a dotted name as tyro writes it, without leading dashes, and its negation."""
     *groups, last = (part.rstrip("_").replace("_", "-") for part in name.split("."))
     return ".".join([*groups, last]), ".".join([*groups, f"no-{last}"])
 
 
 def scan(arguments: Iterable[str], switches: Iterable[str]) -> Words:
-    """Flags with their values, and positional words. switches: flags that take no value."""
-    words, takes_none = Words({}, []), {"h", "help", *switches}
+    """Split a command line. switches: flags that take no value."""
+    words, no_value = Words({}, []), {"h", "help", *switches}
     rest = [*arguments]
     while rest:
         word = rest.pop(0)
@@ -77,14 +77,14 @@ def scan(arguments: Iterable[str], switches: Iterable[str]) -> Words:
             continue
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("_", "-")
-        if not equals and name not in takes_none and rest and not rest[0].startswith("--"):
+        if not equals and name not in no_value and rest and not rest[0].startswith("--"):
             value = rest.pop(0)
         words.options[name] = value
     return words
 
 
 def switches_of(values: Mapping[str, Any]) -> set[str]:
-    """The flags without a value among those of `leaves`."""
+    """The flags that take no value, among those of `leaves`."""
     names = [name for name, value in values.items() if isinstance(value, bool)]
     return {spelling for name in names for spelling in spellings(name)}
 

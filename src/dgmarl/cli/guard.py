@@ -1,9 +1,9 @@
-"""What every command is run in: errors become one sentence, and Ctrl-C stops it.
+"""Runs commands: errors are printed as one sentence, and Ctrl-C stops the command.
 
 The first Ctrl-C asks the command to stop and ends it after `GRACE` seconds if it has not; the
-second ends it at once. Python hands a signal to the main thread between two instructions, which a
-compilation or a program on the device holds up for as long as it takes; so a thread that the signal
-wakes up ends the process. Files are written atomically: whatever moment it is, they are whole."""
+second ends it at once. Python handles a signal in the main thread between two instructions, which
+a compilation or a program on the device delays; so a thread that the signal wakes up ends the
+process. Files are written atomically, so they are intact at any time."""
 
 import os
 import signal
@@ -20,17 +20,17 @@ EXIT_USAGE = 2
 EXIT_STOPPED = 130
 GRACE = 10.0
 """Seconds between the first Ctrl-C and the end."""
-AGAIN = "give the same command again."
+AGAIN = "run the same command again."
 SHOW_CURSOR = "\x1b[?25h"
 
 
 class Interrupts:
-    """A context that counts Ctrl-C and ends the process if need be."""
+    """A context that counts Ctrl-C and ends the process if the command does not stop."""
 
     def __init__(self):
         self.count = 0
         self.advice: Callable[[], str] = lambda: AGAIN
-        """What to do after a stop, as the end of a sentence."""
+        """What to do after a stop; the end of a sentence."""
         self._pipe: tuple[int, int] | None = None
         self._leaving = threading.Lock()
         self._said = threading.Event()
@@ -77,13 +77,13 @@ class Interrupts:
     def leave(self) -> NoReturn:
         """End the process without waiting for any thread."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more would interrupt the leaving
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one would interrupt this method
             self._said.wait(0.5)
-        self._leaving.acquire()  # for good: only one thread gets further
+        self._leaving.acquire()  # never released: only one thread continues
         if sys.stderr.isatty():
             sys.stderr.write(SHOW_CURSOR)  # a progress display hides it
         _say(f"stopped; {self.advice()}")
-        # Whoever reads the output may have stopped to read.
+        # The reader of a pipe may have stopped reading.
         flush = threading.Thread(target=_flush, daemon=True)
         flush.start()
         flush.join(1)
@@ -91,7 +91,7 @@ class Interrupts:
 
 
 def guarded(work: Callable[[Interrupts], int]) -> int:
-    """The exit code of a command."""
+    """Run a command and return its exit code."""
     with Interrupts() as interrupts:
         try:
             code = work(interrupts)
@@ -115,7 +115,7 @@ def guarded(work: Callable[[Interrupts], int]) -> int:
 
 
 def explain(error: Exception) -> tuple[int, str]:
-    """Exit code and sentence for an error that is told in one; an empty sentence for a bug."""
+    """Exit code and message of an error; the message is empty for a bug."""
     if isinstance(error, UsageError | RunError):
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED, str(error)
     if out_of_memory(error):
@@ -133,7 +133,7 @@ def explain(error: Exception) -> tuple[int, str]:
 
 
 def printable(text: str) -> str:
-    """One line without control characters, which a name from a file may hold."""
+    """The text on one line; control characters, which a name in a file may contain, are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

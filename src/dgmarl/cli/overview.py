@@ -1,4 +1,4 @@
-"""What `dgmarl --help` lists, in groups, and the examples at the end of each command's `--help`."""
+"""The text of `dgmarl --help`, and the examples at the end of each command's `--help`."""
 
 import ast
 from collections.abc import Mapping
@@ -7,13 +7,13 @@ from dgmarl.trust import module_file
 
 GROUPS = {
     "train": ("demo", "train"),
-    "look at runs": ("evaluate", "watch", "graph", "table", "report", "export"),
+    "inspect runs": ("evaluate", "watch", "graph", "table", "report", "export"),
     "environments": ("envs", "check-env", "new-env"),
     "many runs": ("sweep", "sweep status"),
     "the paper": ("reproduce", "grid", "theory"),
     "this installation": ("doctor", "completion"),
 }
-"""Commands by what they are for; commands of other packages come last."""
+"""Commands by purpose; commands of other packages come last."""
 EXAMPLES = {
     "demo": ("dgmarl demo", "dgmarl demo --seeds 1 --scale 0.2 --out quick"),
     "train": (
@@ -21,10 +21,7 @@ EXAMPLES = {
         "dgmarl train my_env.py:Junction --method mappo-dg --steps 1e5 --learner.hidden 64",
         "dgmarl train --resume runs/mine --steps 2e6",
     ),
-    "evaluate": (
-        "dgmarl evaluate runs/mine",
-        "dgmarl evaluate runs/mine --episodes 1000 --json",
-    ),
+    "evaluate": ("dgmarl evaluate runs/mine", "dgmarl evaluate runs/mine --episodes 1000 --json"),
     "watch": (
         "dgmarl watch runs/mine --out replay.html",
         "dgmarl watch runs/mine --trained-seed 3 --out replay.gif",
@@ -77,7 +74,7 @@ def overview(commands: Mapping[str, str]) -> str:
     lines = [
         "dgmarl: multi-agent reinforcement learning with credit along dependence graphs",
         "",
-        "usage: dgmarl COMMAND [options]      (dgmarl COMMAND --help tells its options)",
+        "usage: dgmarl COMMAND [options]      (dgmarl COMMAND --help lists its options)",
     ]
     listed = {name for names in GROUPS.values() for name in names}
     others = tuple(name for name in commands if name not in listed)
@@ -89,14 +86,14 @@ def overview(commands: Mapping[str, str]) -> str:
         [
             *lines,
             "",
-            "Every command takes --config FILE.yaml (values for its options) and --save-config",
-            "FILE.yaml (writes the resolved options, to be used with --config again).",
+            "Every command takes --config FILE.yaml (read options) and --save-config FILE.yaml",
+            "(write the resolved options, for --config).",
         ]
     )
 
 
 def summary(place: str) -> str:
-    """First sentence of a command's docstring, from its source: no command is imported."""
+    """First sentence of a command's docstring, read from the source without importing it."""
     module, _, attribute = place.partition(":")
     path = module_file(module)
     if path is None or path.suffix != ".py":
@@ -109,5 +106,5 @@ def summary(place: str) -> str:
 
 
 def examples(name: str) -> str:
-    """The end of a command's help."""
+    """The examples of a command, for the end of its help."""
     return "\n".join(["examples:", *(f"  {each}" for each in EXAMPLES.get(name, ())), ""])

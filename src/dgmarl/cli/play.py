@@ -1,4 +1,4 @@
-"""The commands that play the policies of a run: `evaluate`, `watch`, `graph`, `export`."""
+"""The commands that use the policies of a run: `evaluate`, `watch`, `graph`, `export`."""
 
 from dataclasses import dataclass
 from json import dumps as json_text
@@ -27,26 +27,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Trusting:
-    """Commands that may execute code which a run folder names."""
+    """Option of commands that may execute code named in a run folder."""
 
     trust: Trust = False
-    """Execute the code that the folder names (environment, graph, network), module:Class or
-    file.py:Class, even if it was never trained or checked here."""
+    """Execute code that the run folder names, even if never trained or checked on this machine."""
 
 
 @dataclass(frozen=True)
 class Evaluate(Trusting):
-    """Play fresh episodes with the policies of a run and report their returns."""
+    """Evaluate the policies of a run on new episodes and print their returns."""
 
     run_folder: RunPath
-    """The folder that `dgmarl train` wrote."""
+    """Run folder written by `dgmarl train`."""
     episodes: int = 100
     """Episodes per seed."""
     seed: int = 0
-    """Seed of the play."""
+    """Random seed of the episodes."""
     which: Literal["last", "best"] = "last"
-    """The policies after the last step, or each seed's best at an evaluation (chosen by luck too:
-    do not publish it)."""
+    """Each seed's final policy, or that of its best evaluation (biased: do not publish)."""
     json: bool = False
     """Print JSON."""
 
@@ -80,39 +78,35 @@ class Evaluate(Trusting):
 
 @dataclass(frozen=True)
 class Watch(Trusting):
-    """Play episodes and write a page in which to watch them, with dependence arrows and where
-    credit goes."""
+    """Record episodes and write a page that replays them, with dependence graphs and credit."""
 
     what: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|ENV")]]
-    """A run folder (its trained policy plays), or an environment id, module:Class or file.py:Class
-    (random play)."""
+    """Run folder, or environment id, module:Class or file.py:Class to watch random actions."""
     episodes: int = 3
-    """How many episodes to record."""
+    """Number of episodes to record."""
     seed: int = 0
-    """Seed of the play; the same seed gives the same page."""
+    """Random seed of the episodes."""
     policy: Literal["last", "best", "random"] = "last"
-    """Who plays in a run folder: the policy after the last step, the best at an evaluation, or
-    chance."""
+    """Policy of a run folder: the final one, that of the best evaluation, or random actions."""
     trained_seed: OptionalCount = None
-    """Which seed of the run plays. Default: the first."""
+    """Seed of the run whose policy is used; default: the first."""
     out: OutputFile = Path("replay.html")
-    """The page to write; a name that ends in .gif or .mp4 gives a movie of the first episode (extra
-    `dgmarl[viz]`)."""
+    """Page to write; with .gif or .mp4 a movie of the first episode (needs dgmarl[viz])."""
     set: Options = ()
-    """An option of the environment; may be given several times."""
+    """Option of the environment."""
 
     def run(self) -> int:
         if self.set and Path(self.what).is_dir():
             raise UsageError(
-                f"--set is given, but the run {self.what} has its own environment: leave it out, "
-                "or name an environment."
+                f"--set is given, but the environment of the run {self.what} is fixed: leave it "
+                "out, or name an environment."
             )
         from dgmarl.report.movie import SUFFIXES, require_movies, write_movie
         from dgmarl.report.replay_page import replay_page
 
         if self.out.suffix in SUFFIXES:
             require_movies(self.out)
-        with status(f"playing {counted(self.episodes, 'episode')} of {self.what}"):
+        with status(f"recording {counted(self.episodes, 'episode')} of {self.what}"):
             replay = self._record()
             if self.out.suffix in SUFFIXES:
                 write_movie(replay.episodes[0].frames, self.out)
@@ -122,7 +116,7 @@ class Watch(Trusting):
         return 0
 
     def _record(self) -> "Replay":
-        """Play, and keep every episode that was asked for."""
+        """Record all episodes, without a size limit."""
         import jax
 
         from dgmarl import api
@@ -150,19 +144,19 @@ class Watch(Trusting):
 
 @dataclass(frozen=True)
 class Graph(Trusting):
-    """Write a page that sets a run's graph against the oracle's and the interventional one, on
-    replayed episodes."""
+    """Write a page that compares a run's graphs with the oracle and the interventional graphs, on
+    recorded episodes."""
 
     run_folder: RunPath
-    """The folder that `dgmarl train` wrote; its policy after the last step plays."""
+    """Run folder written by `dgmarl train`; its final policy is used."""
     episodes: int = 3
-    """How many episodes to record."""
+    """Number of episodes to record."""
     seed: int = 0
-    """Seed of the play; the same seed gives the same page."""
+    """Random seed of the episodes."""
     trained_seed: OptionalCount = None
-    """Which seed of the run plays. Default: the first."""
+    """Seed of the run whose policy is used; default: the first."""
     out: OutputFile = Path("graph.html")
-    """The page to write."""
+    """Page to write."""
 
     def run(self) -> int:
         import jax
@@ -172,7 +166,7 @@ class Graph(Trusting):
         from dgmarl.report.results import run_or_reason
         from dgmarl.runs.graphs import record_graphs
 
-        with status(f"playing {counted(self.episodes, 'episode')} of {self.run_folder}"):
+        with status(f"recording {counted(self.episodes, 'episode')} of {self.run_folder}"):
             run = api.load(self.run_folder, self.trained_seed, trust=self.trust)
             seed = run.config.seed if self.trained_seed is None else self.trained_seed
             compared = record_graphs(
@@ -185,19 +179,19 @@ class Graph(Trusting):
 
 @dataclass(frozen=True)
 class Export(Trusting):
-    """Write the policy of a run as a file that is used without dgmarl: FILE.stablehlo for
-    jax.export, or FILE.py and FILE.npz for NumPy alone."""
+    """Export the policy of a run for use without dgmarl: FILE.stablehlo for jax.export, or FILE.py
+    and FILE.npz for NumPy alone."""
 
     run_folder: RunPath
-    """The folder that `dgmarl train` wrote."""
+    """Run folder written by `dgmarl train`."""
     out: OutputFile
-    """The file to write; its ending chooses the form."""
+    """File to write; the suffix .stablehlo or .py selects the format."""
     trained_seed: OptionalCount = None
-    """Which seed's policy to write. Default: the first."""
+    """Seed of the run whose policy is exported; default: the first."""
     which: Literal["last", "best"] = "last"
-    """The policy after the last step, or the best at an evaluation."""
+    """The final policy, or that of the best evaluation."""
     greedy: bool = True
-    """The best actions; --no-greedy samples (.stablehlo)."""
+    """Greedy rather than sampled actions (.stablehlo; the NumPy policy offers both)."""
 
     def run(self) -> int:
         from dgmarl import api

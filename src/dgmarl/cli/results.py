@@ -15,18 +15,17 @@ from dgmarl.files import write_atomic
 
 @dataclass(frozen=True)
 class Table:
-    """Tabulate results: final returns with intervals per scenario, and over scenarios where scores
-    share a scale."""
+    """Print a table of final returns with intervals, per scenario and, where scores share a scale,
+    over all scenarios."""
 
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], left_out("PATH")]]
-    """Folders with runs or files SCENARIO__METHOD.json at any depth, such as results or
-    results/lbf; or marl-eval files."""
+    """Folders with runs or SCENARIO__METHOD.json files at any depth, or marl-eval files."""
     best: bool = False
-    """In each scenario the highest final return first."""
+    """Sort each scenario by final return, highest first."""
     json: bool = False
     """Print JSON."""
     marl_eval: Annotated[Path | None, Output(), left_out("FILE")] = None
-    """Also write the curves to this file, in the format of marl-eval."""
+    """Also write the curves to this file in the marl-eval format."""
 
     def run(self) -> int:
         from rich.console import Console
@@ -45,23 +44,22 @@ class Table:
         if self.json:
             print(json_text(as_json(results)))
             return 0
-        # In a file or a pipe nothing limits a line, so that every row stays one line.
+        # Keep every row on one line in files and pipes.
         Console(width=None if sys.stdout.isatty() else 1000).print(*tables(results), sep="\n")
         return 0
 
 
 @dataclass(frozen=True)
 class Report:
-    """Write one page of runs: table, curves, aggregates, timing, what differs, graphs, replays that
-    show where credit goes."""
+    """Write a page about runs: table, curves, aggregates, timing, differences in configuration,
+    graphs, and replays with credit."""
 
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], left_out("RUN")]]
-    """Run folders, folders of them, or published results (SCENARIO__METHOD.json, marl-eval
-    files)."""
+    """Run folders, folders of them, SCENARIO__METHOD.json files or marl-eval files."""
     out: OutputFile = Path("report.html")
-    """The page to write."""
+    """Page to write."""
     title: str = "Report"
-    """Its heading."""
+    """Heading of the page."""
 
     def run(self) -> int:
         if not self.paths:

@@ -15,26 +15,25 @@ from dgmarl.config.yaml import read_yaml
 
 @dataclass(frozen=True)
 class Sweep(Execution):
-    """Train every run of a grid that is not finished, runs of equal shape in one program; several
-    launchers may share a folder."""
+    """Train all unfinished runs of a grid, with runs of equal shape batched into one program.
+    Several processes and machines may train the same sweep in a shared folder."""
 
     grid: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="GRID.yaml")]]
-    """A configuration in which a list is an axis and anything else is common."""
+    """Configuration file in which every list is an axis of the grid."""
     out: OptionalFolder = None
-    """The folder for the run folders; by default runs/GRID."""
+    """Folder for the run folders; default: runs/GRID."""
     retries: Count = 0
-    """How often a run that fails is tried again."""
+    """Number of times that a failed run is retried."""
     trust: Trust = False
-    """Execute the code that the file names (environments, graphs, networks), even if it was never
-    trained or checked here."""
+    """Execute code that the grid names, even if never trained or checked on this machine."""
 
     @property
     def folder(self) -> Path:
-        """The folder for the run folders."""
+        """Folder for the run folders."""
         return self.out or Path("runs") / self.grid.stem
 
     def after_stop(self) -> str:
-        return f"what is finished or begun is kept: to go on, {AGAIN}"
+        return f"finished and partial runs are kept: to continue, {AGAIN}"
 
     def run(self) -> int:
         from dgmarl.sweeps import plan as sweeps
@@ -57,11 +56,11 @@ class Sweep(Execution):
 
 @dataclass(frozen=True)
 class SweepStatus:
-    """List the runs of a sweep: done, running and where, stopped, failed and why, or waiting; with
-    their steps so far."""
+    """List the runs of a sweep with state (done, running, stopped, failed, waiting) and steps so
+    far, and where they run or why they failed."""
 
     folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="DIR")]]
-    """The folder of the sweep."""
+    """Folder of the sweep."""
 
     def run(self) -> int:
         from rich.console import Console
@@ -77,7 +76,7 @@ class SweepStatus:
         for run in runs:
             steps = f"{run.steps:,} of {run.total:,}"
             table.add_row(Text(run.name), run.state, steps, Text(printable(run.note)))
-        # In a file or a pipe nothing limits a line, so that every row stays one line.
+        # Keep every row on one line in files and pipes.
         Console(width=None if sys.stdout.isatty() else 1000).print(table)
         counts = Counter(run.state for run in runs)
         print(", ".join(f"{n} {state}" for state, n in counts.items()))

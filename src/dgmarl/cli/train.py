@@ -1,4 +1,4 @@
-"""`dgmarl train`. Its flags are the fields of the configuration of the chosen method."""
+"""`dgmarl train`; its flags are the configuration fields of the chosen method."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass
@@ -35,7 +35,7 @@ from dgmarl.trust import is_code, require_trust
 WITH_RESUME = {
     *("resume", "steps", "keep-every", "track", "quiet", "no-quiet", "trust", "devices", "process")
 }
-"""The only flags that may accompany --resume, and itself."""
+"""Flags that may be combined with --resume, and itself."""
 DeviceCount = Annotated[str | None, left_out("N|all")]
 Place = Annotated[str | None, left_out("I/N@HOST:PORT")]
 
@@ -47,46 +47,46 @@ class TrainOptions:
     """Flags of `train` that are not fields of the configuration."""
 
     preset: Literal["tuned", "paper", "fast"] = "tuned"
-    """Defaults of what is not set. paper: the paper's; tuned: with what we found better for -dg;
-    fast: tuned, with 128 environments (PPO)."""
+    """Default values. paper: the paper's; tuned: with improvements found since, mostly for -dg;
+    fast: tuned, with 128 environments (PPO only)."""
     out: OptionalFolder = None
-    """The run folder to write; by default runs/ENV__METHOD."""
+    """Run folder to write; default: runs/ENV__METHOD."""
     resume: Folder = None
-    """Continue this run folder to the identical result, with its own configuration; with --steps, a
-    finished one is trained on to more steps."""
+    """Continue the run in this folder, with its configuration, as if it had not been interrupted;
+    with --steps, a finished run is extended."""
     init_from: Folder = None
     """Start from the policy and critic of another run's first seed."""
     keep_every: int = 0
-    """Keep every K-th checkpoint for good; 0: only the latest two."""
+    """Keep every K-th checkpoint permanently; 0: only the latest two."""
     set: Options = ()
-    """Another way to write a flag, such as learner.hidden=64; several times. Options of the
-    environment are env_options.noise=0, or --env-options.noise 0."""
+    """Alternative form of a flag, such as learner.hidden=64. Options of the environment are
+    env_options.noise=0, or --env-options.noise 0."""
     trust: Trust = False
-    """Execute the code (environment, graph, network) that a folder or file names (--resume,
-    --init-from, --config), even if it was never trained or checked here."""
+    """Execute code (environment, graph, network) that a folder or file names (--resume,
+    --init-from, --config), even if never trained or checked on this machine."""
     track: Trackers = ()
-    """Also log to TensorBoard (files in the run folder) or Weights & Biases (with its own settings,
-    such as WANDB_PROJECT and WANDB_MODE=offline); give it twice for both."""
+    """Also log to TensorBoard (files in the run folder) or Weights & Biases (configured by its
+    environment variables, such as WANDB_PROJECT and WANDB_MODE=offline)."""
     devices: DeviceCount = None
-    """How many devices share the seeds, then the environments of each seed; by default as many as
-    divide the seeds."""
+    """Number of devices, over which the seeds are divided, then the environments of each seed;
+    default: as many as divide the seeds."""
     process: Place = None
-    """Train one run in several processes, started with the same options: I/N@HOST:PORT for the I-th
-    of N, with the address of number 0, which writes the run folder; auto under Slurm or MPI."""
+    """Train one run in N processes, started with the same options: I/N@HOST:PORT is process I, with
+    the address of process 0, which writes the run folder; auto: from Slurm or MPI."""
     quiet: bool = False
-    """No progress display."""
+    """Show no progress display."""
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a method on an environment, all seeds side by side, into a run folder that can be
+    """Train a method on an environment, all seeds in parallel, and write a run folder that can be
     resumed, watched and loaded."""
 
     options: TrainOptions
     config: TrainConfig | None
-    """None: that of the folder to resume."""
+    """None: the configuration of the run to resume."""
     more_steps: int | None = None
-    """Of the run to resume; None: its own."""
+    """New number of steps of the run to resume; None: unchanged."""
 
     @classmethod
     def from_arguments(
@@ -101,8 +101,8 @@ class Train:
         given = scan(arguments, ()).options
         method = given.get("method") or file.get("method") or TrainConfig.method
         find_method(str(method))
-        # Which flags take a value is the same for every environment; where the environment stands
-        # among the words, and with it the defaults, depends on that.
+        # The defaults depend on ENV. To distinguish it from the values of flags, it must be known
+        # which flags take a value, which is the same for every environment.
         plain_flags = _flags(_default({}, "", str(method), {}))
         words = scan(arguments, switches_of(leaves(plain_flags())))
         env = words.positional[0] if words.positional else str(file.get("env", ""))
@@ -119,8 +119,8 @@ class Train:
         if options.resume is not None:
             if file or words.positional or words.options.keys() - WITH_RESUME:
                 raise UsageError(
-                    "--resume continues a run with its own configuration: give no other option "
-                    "but --steps, --keep-every, --track, --devices, --process, --quiet and --trust."
+                    "--resume continues a run with its own configuration: give no other options "
+                    "than --steps, --keep-every, --track, --devices, --process, --quiet, --trust."
                 )
             return cls(options, None, parsed.steps if "steps" in words.options else None)
         if not env:
@@ -144,17 +144,17 @@ class Train:
         from dgmarl.device import use_all_cores
         from dgmarl.envs.registry import with_wrapped_preset
 
-        use_all_cores()  # before the environment computes anything
+        use_all_cores()  # before the first computation
         return cls(options, with_wrapped_preset(merge))
 
     @classmethod
     def flag_names(cls) -> list[str]:
-        """The fields that are flags, of the default method, for completion."""
+        """The flags of the default method, for completion."""
         names = leaves(_flags(_default({}, "", TrainConfig.method, {}))())
         return [name for name in names if name != "env"]
 
     def resolved(self) -> TrainConfig:
-        """What --save-config writes: the run's whole configuration, the same as its config.yaml."""
+        """The run's configuration, as in its config.yaml; written by --save-config."""
         from dgmarl.runs.folder import RunFolder
 
         if self.config is not None:
@@ -176,11 +176,11 @@ class Train:
 
     def after_stop(self) -> str:
         if (self.out / "config.yaml").is_file():
-            return f"go on with: dgmarl train --resume {self.out}"
+            return f"continue with: dgmarl train --resume {self.out}"
         return f"nothing was written: {AGAIN}"
 
     def run(self) -> int:
-        """Train, showing progress; Ctrl-C stops at the next evaluation with a checkpoint."""
+        """Train and show progress; Ctrl-C stops at the next evaluation with a checkpoint."""
         from dgmarl import api, hosts
         from dgmarl.device import use_all_cores
         from dgmarl.envs.registry import make_env, wrapped_family
@@ -214,9 +214,9 @@ class Train:
             return 0
         code = _summarise(result, out)
         if self.config is not None and (like or not is_tuned(config.env)):
-            numbers = f"numbers for {like}" if is_tuned(like) else "general numbers"
+            numbers = f"hyperparameters of {like}" if is_tuned(like) else "general hyperparameters"
             print(
-                f"{file_name(config.env)} had the {numbers} of preset {options.preset}, with "
+                f"{file_name(config.env)} used the {numbers} in preset {options.preset}, with "
                 f"{counted(result.config.n_envs, 'environment')} per update"
             )
         return code
@@ -225,9 +225,9 @@ class Train:
 def _default(
     file: Mapping[str, Any], env: str, method: str, given: Mapping[str, str]
 ) -> TrainConfig:
-    """The configuration that the flags change: file and preset, and what they depend on."""
-    counts = {name: given[name] for name in ("steps",) if name in given}
-    return _merge(file, env, method, counts, given.get("preset", TrainOptions.preset))
+    """The defaults of the flags, from the file and the preset."""
+    steps = {"steps": given["steps"]} if "steps" in given else {}
+    return _merge(file, env, method, steps, given.get("preset", TrainOptions.preset))
 
 
 def _merge(
@@ -241,7 +241,7 @@ def _merge(
     rest = dict(overrides)
     for name in ("env", "method"):
         if name in rest:
-            raise UsageError(f"--set {name}=... is not possible: give ENV or --method instead.")
+            raise UsageError(f"--set {name}=... is not allowed: give ENV or --method instead.")
     if "graph" in rest and not find_method(method).uses_graph:
         others = ", ".join(name for name, each in METHODS.items() if each.uses_graph)
         raise UsageError(
@@ -253,13 +253,13 @@ def _merge(
 
 
 def _flags(default: TrainConfig) -> type:
-    """What tyro parses: ENV, then `TrainOptions`, then the fields of the configuration."""
+    """The class that tyro parses: ENV, the fields of the configuration, and `TrainOptions`."""
     config = flag_class(default, leave_out=("env", "env_options", "format"))
     options = flag_class(TrainOptions())
     about = tyro.conf.arg(
         metavar="ENV",
-        help="Environment id, module:Class or file.py:Class (needed unless --resume or --config "
-        "names one).",
+        help="Environment id, module:Class or file.py:Class; required without --resume or a "
+        "--config that names one.",
         help_behavior_hint="",
     )
     env = ("env", tyro.conf.Positional[Annotated[str, about]], default.env)
@@ -268,7 +268,7 @@ def _flags(default: TrainConfig) -> type:
 
 
 def _environment_options(arguments: list[str]) -> list[str]:
-    """`--env-options.noise 0` as `--set env_options.noise=0`: only the environment knows them."""
+    """Turn `--env-options.noise 0` into `--set env_options.noise=0`: their names are not known."""
     changed, rest = [], iter(arguments)
     for word in rest:
         prefix, dot, option = word.replace("env_options", "env-options", 1).partition(".")
@@ -282,7 +282,7 @@ def _environment_options(arguments: list[str]) -> list[str]:
 
 
 def _summarise(result, out: Path) -> int:
-    """Say what came out, where it is, and what to do next."""
+    """Print the results and the next command; returns the exit code."""
     from dgmarl.report.statistics import mean_interval
 
     final = mean_interval(result.returns[:, -1].mean(axis=-1))
@@ -294,11 +294,11 @@ def _summarise(result, out: Path) -> int:
         f"{seeds}"
     )
     print(
-        f"{speed:,.0f} environment steps/s in all; {compile_s:.0f} s compiling, "
+        f"{speed:,.0f} environment steps/s in total; {compile_s:.0f} s compiling, "
         f"{result.timing['train_s']:.0f} s training"
     )
     if result.interrupted:
-        print(f"Stopped. Go on with: dgmarl train --resume {out}")
+        print(f"Stopped. Continue with: dgmarl train --resume {out}")
         return 130
     print(f"Watch it with: dgmarl watch {out}")
     return 0

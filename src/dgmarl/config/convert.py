@@ -1,4 +1,4 @@
-"""Configurations of older formats, as plain values of the present one."""
+"""Converts configurations of older formats to the current one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +11,13 @@ _RENAMED = {"entropy": "entropy_coef", "clip": "clip_eps", "gradient_clip": "max
 _REMOVED_CREDIT = {"adapt_cross_weight": False, "edge_strength": 1.0, "fade": 1.0}
 _REMOVED_MODEL = {"keep": 1.0, "keep_of": "state", "replay": 1, "warm_up": 0, "transpose": False}
 HORIZON = -1
-"""A format-1 run collected windows of the horizon's length, which its configuration lacks."""
+"""Stands for a `rollout_length` equal to the horizon, which format 1 does not store."""
 
 
 def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a run's configuration in the present format; newer ones are refused.
+    """Convert a configuration to the current format; a newer one raises UsageError.
 
-    Options that format 2 no longer has are dropped: they bear on training, not on the policy.
+    Options that format 2 does not have are dropped: they affect training, not the policy.
     """
     version = values.get("format", FORMAT_VERSION)
     for section in ("learner", "credit", "graph_model"):
@@ -29,13 +29,13 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
         )
     new = _from_format_1(values) if version == 1 else dict(values)
     if "format" in values and "cross_weight" in new.get("credit", {}):
-        # Written before there was a choice.
+        # Written before the field `others` existed.
         new["credit"] = {"others": "sum", **new["credit"]}
     return new
 
 
 def removed_options(values: Mapping[str, Any]) -> list[str]:
-    """Options of a format-1 configuration that took effect in training and no longer exist."""
+    """Options of a format-1 configuration that affected training and no longer exist."""
     learner, model = values.get("learner", {}), values.get("graph_model", {})
     used = [f"learner.{k}" for k, v in _REMOVED_CREDIT.items() if learner.get(k, v) != v]
     if values.get("graph") == "learned":
@@ -62,8 +62,7 @@ def _from_format_1(values: Mapping[str, Any]) -> dict[str, Any]:
         learner.pop(name, None)
     if "target_update" in learner:
         every = learner.pop("target_update")
-        polyak = every <= 1
-        learner |= {"tau": every} if polyak else {"target_update_interval": round(every)}
+        learner |= {"tau": every} if every <= 1 else {"target_update_interval": round(every)}
         learner["target_update_unit"] = learner.pop("target_unit", "updates")
     new["learner"] = {_RENAMED.get(name, name): value for name, value in learner.items()}
     new["credit"] = credit

@@ -1,6 +1,6 @@
-"""The table of methods: one entry says all that the rest of the package needs to know of a method.
+"""The table of methods. The rest of the package reads everything it needs from a method's entry.
 
-Nothing else tests a method's name or the type of its configuration. A new method is one entry:
+No other module tests a method's name or the type of its configuration. To add a method:
 
     register_method(Method("ippo-mine", "IPPO with my rule", ..., rule="my_module:MyRule"))
 """
@@ -38,35 +38,34 @@ PPO_LEARNER, Q_LEARNER = "dgmarl.learners.ppo:PPO", "dgmarl.learners.q_learning:
 
 @dataclass(frozen=True)
 class Method:
-    """A learner with a credit rule, under the name a user gives."""
+    """A named combination of a learner and a credit rule."""
 
     name: str
     about: str
-    """One line for people."""
+    """Description in one line."""
     learner: str
     """Class of the learner, module:Class; imported when the method is used."""
     rule: str
     """Class of the credit rule, module:Class."""
     label: str
-    """In legends and tables; the graph source's name follows where there is one."""
+    """Label in legends and tables, followed by the graph source if the method uses one."""
     colour: str
-    """The colour stands for the credit rule."""
+    """Line colour, one per credit rule."""
     dash: str = SOLID
-    """The dash of a line stands for the learner, as in SVG."""
+    """SVG dash pattern of the line, one per learner."""
     learner_config: type = PPOConfig
     credit_config: type = CreditConfig
     allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Fields of the learner that make the method what it is, with the values it allows; the first
-    one is the default."""
+    """Learner fields that define the method and their allowed values; the first is the default."""
     preset: Callable[[str, Preset], Overrides] = lambda env, preset: {}
-    """Numbers for an environment and a preset."""
+    """Dotted overrides for an environment and a preset."""
     uses_graph: bool = False
-    """The rule takes a dependence graph, so `--graph` applies."""
+    """The rule uses a dependence graph, so `--graph` applies."""
     whole_episodes: bool = False
     """The learner replays whole episodes, so `rollout_length` must be 0."""
 
     def implied(self) -> Overrides:
-        """The defaults of the fields that make the method what it is."""
+        """The default values of `allowed`, as dotted overrides."""
         return {f"learner.{name}": values[0] for name, values in self.allowed.items()}
 
 
@@ -74,7 +73,7 @@ METHODS: dict[str, Method] = {}
 
 
 def register_method(method: Method) -> Method:
-    """Add a method; its name must be new."""
+    """Add a method under a new name."""
     if method.name in METHODS:
         raise UsageError(f"The method {method.name} exists already: choose another name.")
     METHODS[method.name] = method
@@ -82,28 +81,28 @@ def register_method(method: Method) -> Method:
 
 
 def find_method(name: str) -> Method:
-    """The entry of a method."""
+    """The entry of a method; an unknown name raises UsageError."""
     if name not in METHODS:
         raise UsageError(f"method is {name!r}, but {suggest(name, METHODS)}")
     return METHODS[name]
 
 
 def method_of_label(label: str) -> tuple[Method | None, str]:
-    """The method that a result's name begins with, and the rest, such as the graph's tag."""
+    """Split a result's name into its method and the rest, such as the graph's tag."""
     names = [name for name in METHODS if f"{label}-".startswith(f"{name}-")]
     name = max(names, key=len, default="")
     return METHODS.get(name), label[len(name) :].removeprefix("-") if name else label
 
 
 class _Rule(NamedTuple):
-    """A credit rule that both IPPO and MAPPO take."""
+    """A credit rule of both IPPO and MAPPO."""
 
     name: str
     """Second part of the method's name."""
     label: str
-    """What follows the learner's name in legends."""
+    """Suffix to the learner's name in legends."""
     rule: str
-    """Module below `dgmarl.credit`, and class."""
+    """module:Class within `dgmarl.credit`."""
     colour: str
     about: str
     credit_config: type = CreditConfig
@@ -112,9 +111,7 @@ class _Rule(NamedTuple):
 
 _RULES = (
     _Rule("local", " local", "local:LocalRule", LOCAL, "each agent credited with its own reward"),
-    _Rule(
-        "global", " global", "team:TeamRule", TEAM, "everybody credited with the sum of all rewards"
-    ),
+    _Rule("global", " global", "team:TeamRule", TEAM, "credited with the sum of all rewards"),
     _Rule(
         "dg",
         "-DG",
@@ -138,7 +135,7 @@ _RULES = (
         " difference",
         "difference:DifferenceRule",
         "#56B4E9",
-        "credited with what an action changes in the team reward",
+        "credited with the change in team reward that an action makes",
         DifferenceCreditConfig,
     ),
     _Rule(

@@ -1,4 +1,4 @@
-"""The parts of a run's configuration. Frozen, one docstring per field, ranges validated; no JAX."""
+"""Parts of a run's configuration: frozen dataclasses with validated ranges. No JAX."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,11 +16,11 @@ RewardGraphKind = Literal["none", "self", "measured", "oracle"]
 RewardModelKind = Literal["simulator", "learned"]
 Precision = Literal["float32", "float16"]
 NETWORKS = {"network": ("fc", "gru"), "critic_network": ("fc",)}
-"""Fields of learners that name a network, and the package's own networks for them."""
+"""Learner fields that name a network, and the built-in networks of each."""
 
 
 def check_networks(learner: Any) -> None:
-    """Refuse names that are neither the package's own nor code."""
+    """Raise UsageError for a network that is neither built in nor a class in a file or module."""
     for field, own in NETWORKS.items():
         name = getattr(learner, field, "fc")
         if name not in own and not is_code(name):
@@ -39,7 +39,7 @@ class EvaluationConfig:
     episodes: int = 100
     """Episodes per evaluation."""
     greedy: bool = False
-    """Take the most likely action instead of sampling. The metric `sampled_return` then has the
+    """Take the most likely action instead of sampling. The metric `sampled_return` then holds the
     mean return of as many episodes with sampled actions."""
 
     def __post_init__(self) -> None:
@@ -51,27 +51,26 @@ class PPOConfig:
     """IPPO and MAPPO. The defaults are those of the paper's foraging runs."""
 
     critic: CriticKind = "agent"
-    """What the critic sees: own observation or own local state (IPPO); the global state with an
-    agent id, or with one head per agent (MAPPO)."""
+    """Critic's input. IPPO: own observation (agent) or own local state (own-state); MAPPO: global
+    state with an agent id (central) or with one output head per agent (central-heads)."""
     network: str = "fc"
-    """Network of the actor: fc, gru (recurrent), or a Flax module, file.py:Class or
-    module:Class."""
+    """Actor network: fc, gru (recurrent), or a Flax module as file.py:Class or module:Class."""
     critic_network: str = "fc"
-    """Network of the critic: fc, or a Flax module, file.py:Class or module:Class."""
+    """Critic network: fc, or a Flax module as file.py:Class or module:Class."""
     hidden: int = 128
     """Width of every hidden layer."""
     share_parameters: bool = True
-    """One network for all agents, with an agent id as input, or one set of parameters per agent."""
+    """Share one network among all agents, with an agent id as input, instead of one per agent."""
     learning_rate: float = 5e-4
     """Adam's learning rate, for actor and critic."""
     anneal_lr: bool = False
-    """Let the learning rate fall linearly, to 0 after `steps`."""
+    """Anneal the learning rate linearly to 0 over `steps`."""
     max_grad_norm: float = 10.0
     """Gradient clipping by global norm, for actor and critic separately."""
     epochs: int = 4
     """Passes over each batch."""
     minibatches: int = 1
-    """Minibatches per epoch, split by environment; 1: full batches."""
+    """Minibatches per epoch, split by environment; 1: full batch."""
     clip_eps: float = 0.2
     """Clipping range of the probability ratio."""
     entropy_coef: float = 0.001
@@ -81,9 +80,9 @@ class PPOConfig:
     lambda_: float = 0.95
     """Lambda of GAE."""
     normalise_advantage: bool = False
-    """Normalise the advantages of a batch to mean 0 and standard deviation 1."""
+    """Normalise the advantages of each batch to mean 0 and standard deviation 1."""
     mask_dead: bool = False
-    """Leave dead agents out of the losses; False: as in the paper's runs."""
+    """Exclude dead agents from the losses; the paper's runs include them."""
 
     def __post_init__(self) -> None:
         check_fields(self, "learner")
@@ -95,13 +94,13 @@ class QConfig:
     """IQL, VDN, QMIX and QPLEX. The defaults are EPyMARL's."""
 
     mixer: MixerKind = "none"
-    """How agents' values become the learned value: none (IQL), sum (VDN), QMIX or QPLEX."""
+    """Mixer of the agents' values: none (IQL), vdn (sum), qmix or qplex."""
     network: str = "fc"
-    """Network of an agent: fc, gru (recurrent), or a Flax module, file.py:Class or module:Class."""
+    """Agent network: fc, gru (recurrent), or a Flax module as file.py:Class or module:Class."""
     hidden: int = 64
     """Width of the agents' hidden layers."""
     share_parameters: bool = True
-    """One network for all agents, with an agent id as input, or one set of parameters per agent."""
+    """Share one network among all agents, with an agent id as input, instead of one per agent."""
     last_action: bool = False
     """Add the agent's previous action to its observation."""
     learning_rate: float = 5e-4
@@ -109,7 +108,7 @@ class QConfig:
     max_grad_norm: float = 10.0
     """Gradient clipping by global norm, agents and mixer together."""
     loss_weight: float = 1.0
-    """Factor of the mean squared error; pymarl2: 0.5. With Adam it only affects clipping."""
+    """Weight of the mean squared error (pymarl2: 0.5); with Adam it only affects clipping."""
     gamma: float = 0.99
     """Discount factor."""
     lambda_: float = 0.0
@@ -123,11 +122,11 @@ class QConfig:
     episodes_per_update: int = 1
     """New episodes per gradient step; an iteration takes n_envs / episodes_per_update steps."""
     tau: float = 0.0
-    """Polyak averaging of the target network at every gradient step; 0: copy it instead."""
+    """Polyak coefficient of the target network per gradient step; 0: periodic copies instead."""
     target_update_interval: int = 200
-    """Interval between copies to the target network, if tau is 0."""
+    """Interval between copies to the target network if `tau` is 0."""
     target_update_unit: Literal["updates", "episodes"] = "updates"
-    """What `target_update_interval` counts: gradient steps or episodes."""
+    """Unit of `target_update_interval`: gradient steps or episodes."""
     epsilon_start: float = 1.0
     """Exploration rate at the start."""
     epsilon_end: float = 0.05
@@ -137,7 +136,7 @@ class QConfig:
     evaluation_epsilon: float = 0.0
     """Exploration rate in evaluations (unless `evaluation.greedy`) and in replays."""
     standardise_padding: bool = False
-    """Reward statistics include the zeros after an episode's end, as in EPyMARL."""
+    """Include the zeros after an episode's end in reward statistics, as EPyMARL does."""
     mixer_embedding: int = 32
     """Width of QMIX's mixing layer."""
     mixer_hidden: int = 64
@@ -160,8 +159,9 @@ class CreditConfig:
     """Local and team credit."""
 
     reward_scaling: RewardScaling = "none"
-    """none; scale: divide by the running root mean square over all agents, never shifted;
-    standardise: the paper's, which subtracts a mean and uses other statistics for each rule."""
+    """scale: divide by the running root mean square over all agents, without a shift;
+    standardise: subtract the running mean and divide by the running standard deviation, with
+    statistics that differ between rules, as in the paper."""
 
     def __post_init__(self) -> None:
         check_fields(self, "credit")
@@ -172,49 +172,49 @@ class GraphCreditConfig(CreditConfig):
     """Credit along paths of the dependence graph (Algorithm 1)."""
 
     unreached_weight: float = 0.0
-    """Weight of agents that have not been reached; the paper's runs: 1 - lambda = 0.05."""
+    """Weight of agents not reached yet; the paper's runs use 1 - lambda = 0.05."""
     others: OthersWeight = "sum"
-    """Mean over the other agents reached so far, or their sum; the paper's runs: sum."""
+    """Average or sum over the other agents reached so far; the paper's runs use the sum."""
     cross_weight: float = 1.0
-    """Weight of other agents' rewards; 1: the paper's."""
+    """Weight of other agents' rewards; the paper's runs use 1."""
     advantage_form: AdvantageForm = "td"
-    """Credit for others: TD errors from the meeting time on (Algorithm 1), or returns from then on
-    minus the target's value."""
+    """Credit for other agents' rewards. td: TD errors from the meeting time on (Algorithm 1);
+    return: return from the meeting time on minus the target's value."""
     reward_graph: RewardGraphKind = "none"
-    """Whose action moves whose reward at once. none: what the graph source gives, if anything;
-    self: only the agent's own; measured: interventions in the simulator; oracle: what the
-    environment knows."""
+    """Whose action affects whose reward in the same step. none: that of the graph source, if it
+    gives one; self: only the agent's own; measured: by interventions in the simulator; oracle:
+    that of the environment."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.reward_graph in ("measured", "oracle") and self.advantage_form == "return":
             raise UsageError(
-                f"credit.reward_graph is {self.reward_graph}, whose credit can stop again, but "
-                "credit.advantage_form return counts whole returns: set credit.advantage_form to "
-                "td."
+                f"credit.reward_graph is {self.reward_graph}, with which credit may stop after it "
+                "has started, but credit.advantage_form return credits whole returns: set "
+                "credit.advantage_form to td."
             )
         if self.others == "mean" and self.advantage_form == "return":
             raise UsageError(
-                "credit.others is mean, but credit.advantage_form return adds up whole returns: "
+                "credit.others is mean, but credit.advantage_form return sums whole returns: "
                 "set credit.others to sum."
             )
 
 
 @dataclass(frozen=True)
 class CriticCreditConfig(CreditConfig):
-    """Credit by an action-value critic of the rule's own (GPAE)."""
+    """Credit computed by an action-value critic (GPAE)."""
 
     critic_epochs: int = 4
-    """Passes of that critic over each batch."""
+    """Passes of the rule's critic over each batch."""
 
 
 @dataclass(frozen=True)
 class COMACreditConfig(CriticCreditConfig):
-    """Counterfactual credit: the advantage is all the critic's, which must keep up with the policy;
-    the original updates it once per time step."""
+    """Counterfactual credit (COMA). The advantage comes from the critic alone, so the critic must
+    track the policy; the original implementation updates it once per time step."""
 
     critic_epochs: int = 40
-    """Passes of that critic over each batch."""
+    """Passes of the rule's critic over each batch."""
 
 
 @dataclass(frozen=True)
@@ -222,18 +222,18 @@ class PRDCreditConfig(CriticCreditConfig):
     """Partial reward decoupling: credit by the attention of an action-value critic."""
 
     relevance: Literal["soft", "hard"] = "soft"
-    """Weight of another agent's reward; soft: its attention relative to equal attention; hard: 1
-    where that is above the threshold, else 0."""
+    """Weight of another agent's reward. soft: attention relative to uniform attention; hard: 1
+    where that is above `threshold`, else 0."""
     threshold: float = 0.5
-    """For hard relevance, relative to equal attention. 0: team credit; N - 1 or more: local."""
+    """Threshold of hard relevance, in units of uniform attention; 0: team credit, N - 1: local."""
 
 
 @dataclass(frozen=True)
 class KHopCreditConfig(CreditConfig):
-    """Credit for agents that are near in the graph of the step."""
+    """Credit from the agents within `hops` in the graph of the step."""
 
     hops: int = 1
-    """Longest path, in edges, to an agent that counts."""
+    """Maximum path length, in edges."""
 
 
 @dataclass(frozen=True)
@@ -241,22 +241,21 @@ class DifferenceCreditConfig(CreditConfig):
     """Difference rewards."""
 
     reward_model: RewardModelKind = "simulator"
-    """Where the team reward of other actions comes from: the simulator (exact), or a model learned
-    from the batches, for environments that cannot be asked."""
+    """Source of the team reward under other actions: the simulator (exact), or a model learned
+    from the batches, for environments that cannot be simulated again from a state."""
 
 
 @dataclass(frozen=True)
 class GraphModelConfig:
-    """Reverse models of `--graph learned`. The defaults are those of the paper's foraging runs. The
-    critic of `--graph attention` has their width (encoding), learning rate and gradient steps."""
+    """Reverse models of `--graph learned`; the defaults are those of the paper's foraging runs. The
+    critic of `--graph attention` uses their encoding (width), learning rate and gradient steps."""
 
     threshold: float = 0.9
-    """c: an edge needs an entropy ratio below it; 0: self-loops only."""
+    """Threshold c: an entropy ratio below it is an edge; 0: self-loops only."""
     sees: Literal["observation", "local_state"] = "observation"
-    """What the models take as an agent's state. Observations include other agents, which makes
-    denser graphs."""
+    """Input of the models. Observations include other agents, which gives denser graphs."""
     encoder: bool = True
-    """Learn an encoding of that state instead of using it as it is."""
+    """Learn an encoding of the input instead of using it directly."""
     encoding: int = 64
     """Size of the encoding."""
     multi_head: bool = False
@@ -264,12 +263,12 @@ class GraphModelConfig:
     learning_rate: float = 5e-4
     """Adam's learning rate for all models."""
     gradient_steps: int = 1
-    """Updates per iteration."""
+    """Gradient steps per iteration."""
     pair_fraction: float = 1.0
-    """Fraction of the agent pairs that each update uses, drawn anew."""
+    """Fraction of the agent pairs that each gradient step uses, drawn at random."""
     condition_on_action: bool = False
-    """Condition the pair model on the target's own action, as in the paper's objective (its code
-    does not)."""
+    """Condition the pair model on the target's own action, as in the paper's objective, but not in
+    its code."""
 
     def __post_init__(self) -> None:
         check_fields(self, "graph_model")

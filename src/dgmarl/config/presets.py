@@ -1,9 +1,9 @@
-"""Presets: numbers per environment family and method, as dotted overrides of a `TrainConfig`.
+"""Presets per environment family and method, as dotted overrides of a `TrainConfig`.
 
-`paper` has the published numbers, `tuned` (the default) what we found better, `fast` the tuned
-numbers with 128 environments. Rewards are standardised as in the paper only in `paper`: subtracting
-a mean acts as a time penalty where episodes can end early, and other statistics per credit rule
-make rules differ in more than credit (docs/credit.md). The other presets scale rewards.
+`paper` has the published hyperparameters, `tuned` (the default) those that we found better, `fast`
+the tuned ones with 128 environments. Only `paper` standardises rewards: subtracting a mean acts as
+a time penalty where episodes can end early, and with separate statistics per credit rule the rules
+differ in more than credit (docs/credit.md). The other presets scale rewards.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Preset = Literal["tuned", "paper", "fast"]
 PRESETS: tuple[Preset, ...] = ("tuned", "paper", "fast")
 Overrides = dict[str, Any]
 
-# The paper's table of hyperparameters; what is not named is the default of the part's class.
+# The paper's table of hyperparameters; others have the defaults of `parts.py`.
 _PPO: Mapping[str, Overrides] = {
     "lbf": {},
     "star-spread": {
@@ -42,10 +42,10 @@ _PPO: Mapping[str, Overrides] = {
     },
 }
 
-# The paper's ten environments take eight iterations for what 128 environments play in one. An
-# update sees as many steps as the paper's (16 environments x 32 steps, against 10 episodes of
-# about 50), and there are as many updates per step; a learned graph has as many updates too, each
-# on all steps but an eighth of the pairs.
+# One iteration of 128 environments collects what the paper's ten collect in eight. A minibatch has
+# as many steps as a batch of the paper (16 environments x 32 steps against 10 episodes of about
+# 50), and there are as many gradient steps per environment step, also those of a learned graph,
+# each on all steps but an eighth of the pairs.
 _FAST: Overrides = {
     "n_envs": 128,
     "rollout_length": 32,
@@ -90,7 +90,7 @@ _HEADS = ("star-spread", "smaclite")
 
 
 def is_tuned(env: str) -> bool:
-    """Whether the presets have numbers of their own for the environment's family."""
+    """Whether there are presets for the environment's family."""
     return _family(env) in _PPO
 
 
@@ -98,20 +98,17 @@ def ppo_preset(env: str, preset: Preset) -> Overrides:
     """IPPO and MAPPO with local or team credit."""
     if preset == "paper":
         return _of_family(_PPO, env)
-    # Ten environments of short episodes would make small, slow updates.
+    # With short episodes, ten environments give small and slow updates.
     sizes = {} if is_tuned(env) else {"n_envs": 0}
     return _scaled({**_of_family(_PPO, env), **(_FAST if preset == "fast" else sizes)})
 
 
 def graph_preset(env: str, preset: Preset) -> Overrides:
-    """The same with graph credit: the paper's runs sum over reached agents and keep unreached ones
-    with weight 1 - lambda. The mean over reached agents is better in larger teams, in which others'
-    rewards are mostly noise, and the same in pairs (docs/credit.md)."""
-    paper = {"credit.unreached_weight": 0.05}
-    return {
-        **ppo_preset(env, preset),
-        **(paper if preset == "paper" else {"credit.others": "mean"}),
-    }
+    """IPPO-DG: the paper's runs sum over reached agents and give unreached ones the weight
+    1 - lambda. The mean over reached agents is better in larger teams, where others' rewards are
+    mostly noise, and the same in pairs (docs/credit.md)."""
+    credit = {"credit.unreached_weight": 0.05} if preset == "paper" else {"credit.others": "mean"}
+    return {**ppo_preset(env, preset), **credit}
 
 
 def central_graph_preset(env: str, preset: Preset) -> Overrides:
@@ -124,17 +121,17 @@ def q_preset(env: str, preset: Preset) -> Overrides:
     """VDN, QMIX and QPLEX."""
     if preset == "fast":
         raise UsageError(
-            "preset is fast, which plays fixed-length rollouts, but Q-learning replays whole "
+            "preset is fast, which collects fixed-length rollouts, but Q-learning replays whole "
             "episodes: choose tuned or paper."
         )
     numbers = _of_family(_Q, env)
-    return (
-        {**numbers, "learner.standardise_padding": True} if preset == "paper" else _scaled(numbers)
-    )
+    if preset == "paper":
+        return {**numbers, "learner.standardise_padding": True}
+    return _scaled(numbers)
 
 
 def iql_preset(env: str, preset: Preset) -> Overrides:
-    """IQL, which EPyMARL tuned apart."""
+    """IQL, which EPyMARL tuned separately."""
     return {**q_preset(env, preset), **_IQL.get(_family(env), {})}
 
 
@@ -147,7 +144,7 @@ def _of_family(table: Mapping[str, Overrides], env: str) -> Overrides:
 
 
 def _scaled(numbers: Overrides) -> Overrides:
-    """Rewards scaled where the paper standardises them."""
+    """Scale rewards where the paper standardises them."""
     if numbers.get("credit.reward_scaling") != "standardise":
         return numbers
     return {**numbers, "credit.reward_scaling": "scale"}

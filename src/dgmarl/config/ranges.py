@@ -1,4 +1,4 @@
-"""The ranges of all numbers in configurations, commands and Python calls. No JAX."""
+"""Ranges of all numbers in configurations, commands and Python calls. No JAX."""
 
 import dataclasses
 import math
@@ -8,17 +8,17 @@ from dgmarl.errors import UsageError
 
 
 class Range(NamedTuple):
-    """Allowed numbers, both ends included unless `above`."""
+    """The numbers from `low` to `high`."""
 
     low: float
     high: float
     above: bool = False
-    """`low` itself is not allowed."""
+    """`low` itself is excluded."""
     about: str = ""
-    """What a limit means, as the end of a sentence."""
+    """Explanation of a limit, appended to the message."""
 
     def allows(self, value: float) -> bool:
-        """Whether the number is in the range; NaN is in none."""
+        """Whether the number is in the range; NaN never is."""
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ RANGES = {
 
 
 def check_number(name: str, value: float | None, shown: str = "") -> None:
-    """Refuse a number outside the range of `name`. shown: how the message calls it."""
+    """Raise UsageError for a number outside the range of `name`. shown: its name in the message."""
     if value is not None and not RANGES[name].allows(value):
         raise UsageError(f"{shown or name} is {_written(value)}, but must be {RANGES[name]}.")
 
@@ -97,7 +97,7 @@ def check_fields(part: Any, section: str = "") -> None:
 
 
 def check_options(options: Any) -> None:
-    """The same for the options of a command."""
+    """Check every option of a command that has a range."""
     for field in dataclasses.fields(options):
         if field.name in RANGES:
             flag = f"--{field.name.replace('_', '-')}"
@@ -105,7 +105,7 @@ def check_options(options: Any) -> None:
 
 
 def _written(value: float) -> str:
-    """Whole numbers with separators of thousands, long ones by their magnitude."""
+    """A number with thousands separators; only the magnitude of very large integers."""
     if isinstance(value, float):
         return f"{value:,g}"
     if abs(value) < 10**15:

@@ -1,4 +1,4 @@
-"""From names, presets, files and flags to one resolved `TrainConfig`. Builds no environment."""
+"""Resolves names, presets, files and flags to a `TrainConfig`. Builds no environment."""
 
 from collections.abc import Mapping
 from math import lcm
@@ -15,11 +15,11 @@ from dgmarl.trust import GRAPH_KINDS, is_code, unknown_graph
 
 SECTIONS = ("evaluation", "learner", "credit", "graph_model")
 EVALUATIONS = 10
-"""A short run is evaluated at least this often, unless the interval is given."""
+"""Minimum number of evaluations of a short run, unless the interval is given."""
 UPDATE_STEPS = 500
-"""Environment steps of an update where n_envs is 0: as many as the paper's ten episodes of 50."""
+"""Environment steps per update if n_envs is 0; the paper's ten episodes of 50 have as many."""
 FEWEST_ENVS, FEWEST_UPDATES = 10, 10
-"""With n_envs = 0, a run has at least so many environments and, beyond them, updates."""
+"""If n_envs is 0: at least so many environments, and more only if so many updates are left."""
 
 
 def resolve(
@@ -31,17 +31,17 @@ def resolve(
     **values: Any,
 ) -> TrainConfig:
     """The configuration of a run: the preset of environment and method, then `values`, then dotted
-    `overrides`.
+    `overrides`, of which later ones take precedence.
 
-    like: the environment whose preset to take instead, such as one that `env` wraps."""
+    like: environment whose preset to use instead, such as the one that `env` wraps."""
     if preset not in PRESETS:
         raise UsageError(f"preset is {preset!r}, but must be tuned, paper or fast.")
     entry = find_method(method)
     graph = str(values.get("graph", TrainConfig.graph))
-    # A module that holds the environment may register further sources.
+    # The module of the environment may register further sources.
     if graph.partition(":")[0] not in GRAPH_KINDS and not is_code(graph) and ":" not in env:
         raise unknown_graph(graph)
-    # Given fields of a section win over the preset, field by field.
+    # Fields of a section override the preset one by one.
     sections = {name: plain(values.pop(name)) for name in SECTIONS if name in values}
     given = {**dotted(sections), **(overrides or {})}
     networks = {f"learner.{name}" for name in NETWORKS} & given.keys()
@@ -64,38 +64,35 @@ def merge_file(
     preset: Preset,
     **values: Any,
 ) -> TrainConfig:
-    """`resolve` with a configuration file between the preset and what was given.
+    """`resolve` with a configuration file that takes precedence over the preset.
 
-    What the file's own method implied does not hold for another method: its fields of the learner
-    and of the credit rule are kept only where the other method has the same class of fields.
-    """
-    leave_out = ("env", "method", "format", *values)
-    from_file = dotted(file, leave_out=leave_out)
+    If `method` is not the file's, the fields that define the file's method are dropped, and the
+    other learner and credit fields too unless both methods have the same class of them."""
+    from_file = dotted(file, leave_out=("env", "method", "format", *values))
     before, after = find_method(str(file.get("method", method))), find_method(method)
     if before.name != after.name:
-        void = [f"learner.{name}" for name in before.allowed]
+        dropped = [f"learner.{name}" for name in before.allowed]
         if before.learner_config is not after.learner_config:
-            void.append("learner.")
+            dropped.append("learner.")
         if before.credit_config is not after.credit_config:
-            void.append("credit.")
-        from_file = {k: v for k, v in from_file.items() if not k.startswith(tuple(void))}
+            dropped.append("credit.")
+        from_file = {k: v for k, v in from_file.items() if not k.startswith(tuple(dropped))}
     return resolve(env, method, {**from_file, **overrides}, preset, **values)
 
 
 def with_n_envs(config: TrainConfig, horizon: int) -> TrainConfig:
-    """The configuration with a number of environments, where it leaves that to the horizon."""
+    """The configuration with `n_envs` chosen by the horizon if it is 0."""
     if config.n_envs:
         return config
     length = config.rollout_length or horizon
     most = config.steps // (FEWEST_UPDATES * length)
     wanted = max(FEWEST_ENVS, min(-(-UPDATE_STEPS // length), most))
-    divisors = (getattr(config.learner, n, 1) for n in ("minibatches", "episodes_per_update"))
-    unit = lcm(*divisors)
+    unit = lcm(*(getattr(config.learner, n, 1) for n in ("minibatches", "episodes_per_update")))
     return override(config, {"n_envs": -(-wanted // unit) * unit})
 
 
 def extend(config: TrainConfig, steps: int | None) -> TrainConfig:
-    """The configuration of a run that is trained on to `steps`; None: as it is."""
+    """The configuration of a run extended to `steps`; None: unchanged."""
     if steps is None:
         return config
     longer = override(config, {"steps": steps})
@@ -107,8 +104,8 @@ def extend(config: TrainConfig, steps: int | None) -> TrainConfig:
 
 
 def absolute_name(text: str) -> str:
-    """`file.py:name`, `fixed:file` or `smaclite/file.yaml` with an absolute path, so that a run
-    resumes from any folder; other texts as they are."""
+    """`file.py:name`, `fixed:file` or `smaclite/file.yaml` with an absolute path, so that the run
+    can be resumed from any folder; other texts unchanged."""
     family, _, scenario = text.partition("/")
     if family == "smaclite" and scenario.endswith((".yaml", ".yml")):
         return f"smaclite/{Path(scenario).resolve()}"

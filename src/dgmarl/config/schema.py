@@ -1,4 +1,4 @@
-"""The configuration of a run, resolved: nothing is looked up anywhere else. No JAX."""
+"""The resolved configuration of a run. No JAX."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from dgmarl.config.ranges import check_fields
 from dgmarl.errors import UsageError, suggest
 
 FORMAT_VERSION = 2
-"""Of run folders; a folder with a higher one was written by a newer dgmarl."""
+"""Format of run folders; folders with a higher number were written by a newer dgmarl."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A training run."""
+    """Configuration of a training run."""
 
     env: str
     """Environment id, module:Class or file.py:Class."""
@@ -34,35 +34,34 @@ class TrainConfig:
     """Source of the dependence graphs, for -dg and -khop: oracle, interventional[:H], learned,
     attention[:C], self, complete, random:P, fixed:FILE or file.py:Source."""
     seeds: int = 5
-    """Independent runs, trained in one program."""
+    """Number of seeds, trained in parallel in one program."""
     seed: int = 0
-    """The first seed; the others count on from it."""
+    """First seed; the others are the next integers."""
     steps: int = 1_000_000
     """Environment steps per seed."""
     n_envs: int = 10
-    """Parallel environments per seed; 0: enough for 500 steps per update, by the length of
-    episodes."""
+    """Parallel environments per seed; 0: enough for about 500 steps per update."""
     rollout_length: int = 0
-    """Steps per environment and iteration, with automatic resets; 0: one whole episode each."""
+    """Steps per environment and iteration, with automatic resets; 0: one whole episode."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    """Evaluation."""
+    """Periodic evaluation by the raw team return of whole episodes."""
     learner: Any = field(default_factory=PPOConfig)
-    """The learner; its fields depend on the method."""
+    """Learner; the options depend on the method."""
     credit: Any = field(default_factory=GraphCreditConfig)
-    """The credit rule; its fields depend on the method."""
+    """Credit rule; the options depend on the method."""
     graph_model: GraphModelConfig = field(default_factory=GraphModelConfig)
-    """The graph's models, for graph = learned or attention."""
+    """Models of the graph sources learned and attention."""
     separate_seeds: bool = False
-    """Train every seed by itself, instead of all at once: its result is then the same, bit for bit,
-    with any number of seeds and devices (on a GPU with `deterministic`, and slowly)."""
+    """Train the seeds of a device one after the other instead of vmapped: the result of a seed is
+    then bit-identical for any number of seeds and devices (on a GPU with `deterministic`; slow)."""
     deterministic: bool = False
-    """Bit-identical runs on a GPU too, at the price of slower reductions."""
+    """Bit-identical runs on a GPU too, with slower reductions."""
     format: int = FORMAT_VERSION
     """Version of the run folder's format."""
 
     @classmethod
     def field_types(cls, values: Mapping[str, Any]) -> dict[str, type]:
-        """The method decides which fields the learner and the credit rule have."""
+        """The classes of `learner` and `credit`, which depend on the method."""
         method = METHODS.get(str(values.get("method", cls.method)))
         if method is None:
             return {}
@@ -70,7 +69,7 @@ class TrainConfig:
 
     @property
     def names(self) -> dict[str, str]:
-        """The fields that may name Python code, for `dgmarl.trust`."""
+        """Fields that may name Python code, for `dgmarl.trust`."""
         fields = {name: str(getattr(self.learner, name, "")) for name in NETWORKS}
         networks = {f"learner.{name}": value for name, value in fields.items()}
         return {"env": self.env, "graph": self.graph, **networks}
@@ -87,7 +86,7 @@ class TrainConfig:
 
 
 def _check_learner(method: Method, config: TrainConfig) -> None:
-    """The learner's configuration is the method's, and it fits the rollouts."""
+    """Check that learner and credit fit the method and the rollouts."""
     for part, expected in (("learner", method.learner_config), ("credit", method.credit_config)):
         if type(getattr(config, part)) is not expected:
             raise UsageError(f"{part} must be a {expected.__name__} for {method.name}.")
@@ -112,5 +111,5 @@ def _check_learner(method: Method, config: TrainConfig) -> None:
     if config.n_envs > getattr(config.learner, "buffer_size", config.n_envs):
         raise UsageError(
             f"n_envs is {config.n_envs}, but learner.buffer_size is {config.learner.buffer_size}: "
-            "an iteration's episodes must fit."
+            "the episodes of an iteration must fit into the buffer."
         )

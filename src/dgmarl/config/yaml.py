@@ -1,9 +1,8 @@
-"""Configuration: frozen dataclasses, built from plain values, with every mistake named in one
-sentence.
+"""Frozen dataclasses from and to plain values and YAML; invalid input raises UsageError.
 
-`build(Class, values)` and `plain(config)` are inverse to each other, so a resolved configuration
-written to YAML and read back is the identical object. YAML is read with the safe loader, without
-aliases and with bounded size and depth: a file can hold values, never code, and few of them."""
+`build(Class, values)` and `plain(config)` are inverse to each other, so a configuration written to
+YAML and read back is equal. YAML is read with the safe loader, without aliases and with bounded
+size and depth: a file holds values, never code."""
 
 import copy
 import dataclasses
@@ -21,29 +20,27 @@ from dgmarl.files import read_bytes, write_atomic
 
 Config = TypeVar("Config")
 MOST_BYTES = 200_000
-"""Of a YAML file; configurations and scenarios have a few thousand."""
+"""Size limit of YAML files; configurations and scenarios have a few thousand bytes."""
 MOST_LEVELS = 20
-"""Of nesting in a YAML text."""
+"""Limit on the nesting of YAML."""
 POWERS = (
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
     list("-+0123456789"),
 )
-"""YAML 1.1 takes 1e-3 and 1.5e6 for text: the first lacks a point, the second a sign."""
+"""Resolver for 1e-3 and 1.5e6, which YAML 1.1 reads as text (no point, no sign)."""
 
 
 def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
-    """A `cls` from plain values; fields that are not named keep their default. `where` is the
-    dotted path for messages.
+    """A `cls` from plain values; other fields keep their default. where: dotted path for messages.
 
-    A class whose field types depend on other values says so in a class method
-    `field_types(values)`."""
+    A class method `field_types(values)` may give types of fields that depend on the values."""
     if not isinstance(values, Mapping):
         raise UsageError(
             f"{where or cls.__name__} is {values!r}, but must be a mapping of fields to values."
         )
     chosen = getattr(cls, "field_types", lambda values: {})(values)
-    # The default of the class may be of another type than the one that the values choose.
+    # The default may be of another type than the one that `field_types` chooses.
     values = {**{name: {} for name in chosen}, **values}
     hints = typing.get_type_hints(cls) | chosen
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
@@ -77,7 +74,7 @@ def plain(config: Any) -> Any:
 
 
 def override(config: Config, values: Mapping[str, Any]) -> Config:
-    """A copy with some fields changed, nested ones by dotted names such as `learner.gamma`."""
+    """A copy with some fields changed; nested fields have dotted names such as `learner.gamma`."""
     return build(type(config), nested(values, plain(config)))
 
 
@@ -90,8 +87,7 @@ def nested(values: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> 
         for parent in parents:
             if not isinstance(target.setdefault(parent, {}), dict):
                 raise UsageError(
-                    f"{name} cannot be set: {parent} has no fields of its own; "
-                    f"{suggest(parent, target)}"
+                    f"{name} cannot be set: {parent} has no fields; {suggest(parent, target)}"
                 )
             target = target[parent]
         target[last] = value
@@ -125,7 +121,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def read_yaml(path: Path | str) -> dict[str, Any]:
-    """The mapping in a YAML file; a missing, broken or unsafe file is refused."""
+    """The mapping in a YAML file; a missing, invalid or unsafe file raises UsageError."""
     path = Path(path)
     try:
         content = read_bytes(path, MOST_BYTES).decode()
@@ -145,7 +141,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 
 
 def write_yaml(path: Path | str, config: Any) -> None:
-    """Write the resolved configuration, fields in their order of declaration."""
+    """Write a configuration, fields in order of declaration."""
     write_atomic(path, to_yaml(config))
 
 
@@ -157,7 +153,7 @@ def to_yaml(config: Any) -> str:
 
 
 def convert(value: Any, hint: Any, name: str) -> Any:
-    """`value` as the type `hint`, or a UsageError that names field, value and what is allowed."""
+    """`value` converted to the type `hint`, or a UsageError with the allowed values."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -209,7 +205,7 @@ def _tuple_of(value: Any, hints: tuple[Any, ...], name: str) -> tuple[Any, ...]:
 
 
 def _number(value: Any, kind: type, name: str) -> Any:
-    """Integers may be written 1e6; 2.5 is not an integer, and true is not a number."""
+    """A finite integer, also written 1e6, or a float; booleans and NaN are rejected."""
     wanted = "a whole number" if kind is int else "a number"
     try:
         number = float(value) if isinstance(value, str) else value
@@ -239,7 +235,7 @@ def _parse_yaml(content: str, what: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = " ".join(str(getattr(error, "problem", None) or error).split())
-    except ValueError as error:  # a date that does not exist, say
+    except ValueError as error:  # such as an invalid date
         place, problem = "", str(error)
     raise UsageError(
         f"In {what}{place}: {problem}; only plain YAML values, indented with spaces, are read."
@@ -248,7 +244,7 @@ def _parse_yaml(content: str, what: str) -> Any:
 
 @cache
 def _loader() -> Any:
-    """PyYAML's safe loader without what makes a small file large or slow."""
+    """PyYAML's safe loader without aliases, deep nesting and huge integers."""
     import yaml
 
     class PlainLoader(yaml.SafeLoader):
@@ -279,7 +275,7 @@ def _loader() -> Any:
 
 @cache
 def _dumper() -> Any:
-    """PyYAML's safe dumper, which quotes texts that `_loader` would take for numbers."""
+    """PyYAML's safe dumper, which quotes texts that `_loader` would read as numbers."""
     import yaml
 
     class PlainDumper(yaml.SafeDumper):

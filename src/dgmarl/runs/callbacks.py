@@ -1,4 +1,4 @@
-"""What a run tells while it trains, and to whom: the terminal, a tracker, a user's function."""
+"""Callbacks of a training run, and what they receive."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,26 +11,26 @@ from dgmarl.config.schema import TrainConfig
 
 
 class Start(NamedTuple):
-    """A run before its first evaluation, or resumed before the next one."""
+    """A new or resumed run before its next evaluation."""
 
     config: TrainConfig
     folder: Path | None
     """The run folder, if there is one."""
     steps: Int[np.ndarray, "S"]
-    """Environment steps of each seed so far; not 0 if the run is resumed."""
+    """Environment steps of each seed so far; 0 in a new run."""
 
 
 class Progress(NamedTuple):
-    """One evaluation; `[S]` per seed."""
+    """One evaluation of all S seeds."""
 
     evaluation: int
     steps: Int[np.ndarray, "S"]
     returns: Float[np.ndarray, "S E"]
     metrics: dict[str, Float[np.ndarray, "S"]]
     steps_per_s: float
-    """Of all seeds together, since the last evaluation, evaluation included."""
+    """Environment steps per second of all seeds since the last evaluation, evaluation included."""
     seconds: float
-    """Of training so far, compilation excluded."""
+    """Training time so far, without compilation."""
 
 
 class Checkpoint(NamedTuple):
@@ -39,11 +39,11 @@ class Checkpoint(NamedTuple):
     path: Path
     """Its folder."""
     evaluation: int
-    """Evaluations that the run has had."""
+    """Number of evaluations so far."""
 
 
 class TrainResult(NamedTuple):
-    """A run as arrays. Seeds that were done earlier than others repeat their last evaluation."""
+    """A run as arrays. Seeds that finish before others repeat their last evaluation."""
 
     config: TrainConfig
     steps: Int[np.ndarray, "S K"]
@@ -51,12 +51,12 @@ class TrainResult(NamedTuple):
     returns: Float[np.ndarray, "S K E"]
     """Team return of every evaluation episode."""
     metrics: dict[str, Float[np.ndarray, "S K"]]
-    """What else was measured, averaged over the iterations before each evaluation."""
+    """Other metrics, averaged over the iterations before each evaluation."""
     timing: dict[str, Any]
     state: Any
-    """The last TrainState, seeds first."""
+    """The final TrainState, with a leading axis of seeds."""
     interrupted: bool
-    """Ctrl-C came before the steps were done."""
+    """The run was stopped before its last step."""
 
     def __repr__(self) -> str:
         mean = self.returns[:, -1].mean()
@@ -67,20 +67,20 @@ class TrainResult(NamedTuple):
 
 
 class Callback:
-    """Base class of listeners; every method may be left out. An error in one ends the run, which
-    can be resumed."""
+    """Base class of callbacks; every method is optional. An exception ends the run, which can be
+    resumed."""
 
     def on_start(self, start: Start) -> None:
-        """Before anything is compiled."""
+        """Called before anything is compiled."""
 
     def on_evaluation(self, progress: Progress) -> None:
-        """After every evaluation."""
+        """Called after every evaluation."""
 
     def on_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """After a checkpoint was written."""
+        """Called after a checkpoint has been written."""
 
     def on_end(self, result: TrainResult) -> None:
-        """When the steps are done, or after Ctrl-C."""
+        """Called after the last step, or after Ctrl-C."""
 
 
 CallbackLike = Callback | Callable[[Progress], object]
@@ -95,9 +95,6 @@ class _Function(Callback):
         self.function(progress)
 
 
-def as_callbacks(listeners: Iterable[CallbackLike]) -> list[Callback]:
-    """Callbacks; a function stands for its `on_evaluation`."""
-    return [
-        listener if isinstance(listener, Callback) else _Function(listener)
-        for listener in listeners
-    ]
+def as_callbacks(given: Iterable[CallbackLike]) -> list[Callback]:
+    """Callbacks; a function becomes the `on_evaluation` of one."""
+    return [each if isinstance(each, Callback) else _Function(each) for each in given]

@@ -1,9 +1,9 @@
-"""Checkpoints: one pytree each, whole or not at all, verified before use, never executed.
+"""Checkpoints: one pytree each, written atomically, verified before use, never executed.
 
-Orbax writes the arrays; beside them go what the checkpoint belongs to (`about.json`), a copy of
-what was measured so far, and a list of checksums before the folder gets its final name. So a crash
-leaves either the folder or a `.writing` remnant that is ignored, and a folder that is damaged or in
-the wrong place is noticed and passed over for the one before."""
+Orbax writes the arrays; `about.json` says which run and evaluation they belong to. A copy of the
+metrics so far and checksums are added before the folder gets its final name. So a crash leaves
+either a complete checkpoint or a `.writing` folder, which is ignored, and a damaged or misplaced
+checkpoint is detected and skipped for the one before."""
 
 import errno
 import hashlib
@@ -25,12 +25,12 @@ from dgmarl.errors import RunError, UsageError, one_line
 from dgmarl.files import from_json, read_bytes, to_json, unwritable, write_atomic
 
 KEPT = 2
-"""How many of the latest checkpoints stay: one to go on from, one to fall back to."""
+"""Number of latest checkpoints that are kept: one to continue from and one as a fallback."""
 ABOUT, CHECKSUMS = "about.json", "checksums.json"
 ATTEMPTS = 3
-"""Orbax times itself with the clock of the system: where that is set forward, it gives up."""
+"""Attempts to write: Orbax times out if the system clock is set forward."""
 _OVERHEAD = 2**16
-"""Bytes, roughly, that a checkpoint needs beside its arrays."""
+"""Approximate size of a checkpoint without its arrays, in bytes."""
 
 
 def save_checkpoint(
@@ -41,8 +41,8 @@ def save_checkpoint(
     run: str = "",
     history: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Write `state` as checkpoint number `index`; older ones go, except the last two and every
-    `keep_every`-th. run: the id of the run. history: files that are kept beside the state."""
+    """Write `state` as checkpoint number `index` and delete older ones, except the latest two and
+    every `keep_every`-th. run: id of the run. history: files to keep with the state."""
     final = path_of(folder, index)
     writing = final.with_name(f"{final.name}.writing")
     leaves = _named_leaves(state)
@@ -64,7 +64,7 @@ def save_checkpoint(
             raise
         if isinstance(error, OSError) and error.strerror:
             raise unwritable(final, error) from None
-        # Orbax reports what its storage layer met as a ValueError.
+        # Orbax reports errors of its storage layer as ValueError.
         raise unwritable(final, OSError(errno.EIO, one_line(error))) from None
     for number in indices(folder)[:-KEPT]:
         if not keep_every or number % keep_every:
@@ -78,8 +78,8 @@ def path_of(folder: Path, index: int) -> Path:
 
 
 def load_latest(folder: Path, template: Any, run: str = "") -> tuple[int, Any]:
-    """Number and state of the newest checkpoint that is whole. `template` gives structure, shapes
-    and dtypes, `run` the id of the run, where it is known."""
+    """Number and state of the newest intact checkpoint. template: structure, shapes and dtypes.
+    run: id of the run, if known."""
     problem = "there is none"
     for index in reversed(indices(folder)):
         path = path_of(folder, index)
@@ -88,10 +88,10 @@ def load_latest(folder: Path, template: Any, run: str = "") -> tuple[int, Any]:
         except _DamagedError as error:
             problem = f"{path.name} {error}"
             warnings.warn(
-                f"The checkpoint {path} {error}; going on from the one before it.", stacklevel=2
+                f"The checkpoint {path} {error}; continuing from the one before it.", stacklevel=2
             )
     raise UsageError(
-        f"{folder} holds no whole checkpoint ({problem}): start the run again in a new folder."
+        f"{folder} holds no intact checkpoint ({problem}): start the run again in a new folder."
     )
 
 
@@ -100,7 +100,7 @@ class _DamagedError(Exception):
 
 
 def _checked_about(path: Path, index: int, run: str) -> dict[str, Any]:
-    """What a checkpoint says of itself, once its checksums fit; nothing for an older one."""
+    """Verify the checksums and return about.json; an empty mapping for older checkpoints."""
     try:
         if from_json(read_bytes(path / CHECKSUMS)) != _checksums(path):
             raise ValueError("checksums differ")
@@ -128,7 +128,7 @@ def _write_arrays(path: Path, leaves: dict[str, np.ndarray]) -> None:
 
 
 def _checkpointer() -> Any:
-    """Orbax for this process alone: of several that train together, only the first one writes."""
+    """Orbax for this process alone: in multi-process training only process 0 writes."""
     import orbax.checkpoint as ocp
 
     logging.getLogger("absl").setLevel(logging.CRITICAL)
@@ -158,7 +158,7 @@ def _restore(path: Path, about: dict[str, Any], template: Any) -> Any:
                 "resume its own run."
             )
     if about.get("step", _steps(stored)) != _steps(stored):
-        raise _DamagedError("has another state than its own")
+        raise _DamagedError("holds the state of another checkpoint")
     arrays = [stored.get(name, np.zeros(leaf.shape, leaf.dtype)) for name, leaf in _paths(raw)]
     leaves = zip(jax.device_put(arrays), jax.tree.leaves(template), strict=True)
     restored = [jax.random.wrap_key_data(own) if _is_key(like) else own for own, like in leaves]
@@ -171,12 +171,12 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
             warnings.simplefilter("ignore")
             stored = checkpointer.restore(path.absolute())
         return {str(name): np.asarray(array) for name, array in stored.items()}
-    except Exception as error:  # whatever Orbax and its storage meet in files that are not theirs
+    except Exception as error:  # Orbax may raise anything for damaged files
         raise _DamagedError("cannot be read") from error
 
 
 def _from_format_1(stored: dict[str, np.ndarray], wanted: Collection[str]) -> dict[str, np.ndarray]:
-    """Leaves of a checkpoint of format 1 under their present names, where they are still wanted."""
+    """Leaves of a format-1 checkpoint under their current names, without removed ones."""
     renamed = {}
     for name, array in stored.items():
         for old, new in FORMAT_1:
@@ -207,20 +207,20 @@ FORMAT_1 = (
     (r"^learner\.replay\.episodes\.obs$", "learner.replay.episodes.agents_view"),
     (r"^learner\.replay\.episodes\.avail$", "learner.replay.episodes.action_mask"),
 )
-"""Where the leaves of format 1 are now: pattern and replacement, applied in turn."""
+"""Current names of the leaves of format 1: pattern and replacement, applied in this order."""
 
 
 def _refuse_full_disk(folder: Path, n_bytes: int) -> None:
-    """Orbax meets a full disk in threads of its own, with pages of tracebacks: check before."""
+    """Check for free space first: on a full disk, Orbax's threads print long tracebacks."""
     n_bytes += _OVERHEAD
     if shutil.disk_usage(folder).free < n_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with tempfile.TemporaryFile(dir=folder) as file:
-        file.truncate(n_bytes)  # meets a limit on the size of files; writes nothing
+        file.truncate(n_bytes)  # fails at a limit on file sizes; writes nothing
 
 
 def _named_leaves(state: Any) -> dict[str, np.ndarray]:
-    """Every leaf by its path, but for empty arrays, which Orbax does not store."""
+    """Leaves by path, without empty arrays, which Orbax does not store."""
     return {name: np.asarray(leaf) for name, leaf in _paths(_raw(state)) if leaf.size}
 
 
@@ -236,12 +236,12 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _raw(tree: Any) -> Any:
-    """The tree with random keys as numbers."""
+    """The tree with random keys as integers."""
     return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
 
 
 def _steps(leaves: Mapping[str, np.ndarray]) -> list[int]:
-    """Environment steps of each seed; nothing in a state without them."""
+    """Environment steps of each seed; empty for a state without them."""
     return np.ravel(leaves["step"]).tolist() if "step" in leaves else []
 
 

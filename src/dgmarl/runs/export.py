@@ -1,4 +1,4 @@
-"""A policy as files that are used without dgmarl."""
+"""Exports policies to files that do not need dgmarl."""
 
 import io
 from pathlib import Path
@@ -24,7 +24,7 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def check_export(path: Path) -> None:
-    """Refuse a file of a kind that is not written."""
+    """Raise UsageError for an unknown suffix."""
     if path.suffix not in KINDS:
         raise UsageError(
             f"{path} must end in .stablehlo, for jax.export, or in .py, for NumPy: choose one."
@@ -34,24 +34,21 @@ def check_export(path: Path) -> None:
 def export_policy(
     learner: Learner, params: Any, spec: EnvSpec, path: Path, greedy: bool = True
 ) -> list[Path]:
-    """Write a policy by the ending of `path`, and return the files.
+    """Write a policy in the format given by the suffix of `path`; returns the files.
 
     .stablehlo: `jax.export.deserialize(bytes).call(agents_view [B, N, O], action_mask [B, N, A],
       hidden_state, is_first [B], key)` gives the actions [B, N] and the next hidden state, for any
-      number B of environments. hidden_state is a tuple of arrays [B, ...] whose shapes `in_avals`
-      has; what it holds where `is_first` does not matter. key: two 32-bit integers; without
-      `greedy` the actions are sampled as in evaluations.
-    .py: see `numpy_policy`; the weights are written beside it."""
+      number B of environments. hidden_state: a tuple of arrays [B, ...] of the shapes in
+      `in_avals`, ignored where `is_first`. key: two 32-bit integers; without `greedy` the actions
+      are sampled as in evaluations.
+    .py: see `numpy_policy`; the weights are written to an .npz file of the same name."""
     check_export(path)
     if path.suffix == ".stablehlo":
         return [write_atomic(path, _stablehlo(learner, params, spec, greedy))]
     weights = io.BytesIO()
     np.savez(weights, **_weights(learner, params, spec))
     source = Path(numpy_policy.__file__).read_text()
-    return [
-        write_atomic(path.with_suffix(".npz"), weights.getvalue()),
-        write_atomic(path, source),
-    ]
+    return [write_atomic(path.with_suffix(".npz"), weights.getvalue()), write_atomic(path, source)]
 
 
 def _stablehlo(learner: Learner, params: Any, spec: EnvSpec, greedy: bool) -> bytes:
@@ -60,7 +57,7 @@ def _stablehlo(learner: Learner, params: Any, spec: EnvSpec, greedy: bool) -> by
     def act(
         agents_view: Array, action_mask: Array, hidden_state: Any, is_first: Array, key: Array
     ) -> tuple[Array, tuple[Array, ...]]:
-        # Policies see nothing else: neither the global state nor who is alive.
+        # Policies use neither the global state nor `alive`.
         unseen = jnp.zeros((agents_view.shape[0], spec.state_size))
         observation = Observation(agents_view, unseen, action_mask, action_mask.any(axis=-1))
         before = jax.tree.unflatten(structure, hidden_state)
@@ -79,7 +76,7 @@ def _stablehlo(learner: Learner, params: Any, spec: EnvSpec, greedy: bool) -> by
     )
     try:
         exported = jax.export.export(jax.jit(act), platforms=PLATFORMS)(*arguments)
-    except Exception as error:  # a user's network may compute with the number of environments
+    except Exception as error:  # a custom network may depend on the number of environments
         raise UsageError(
             f"The policy cannot be exported for any number of environments: {one_line(error)}; "
             "write its network with -1 or without reshapes for the batch axes."
@@ -88,7 +85,7 @@ def _stablehlo(learner: Learner, params: Any, spec: EnvSpec, greedy: bool) -> by
 
 
 def _weights(learner: Learner, params: Any, spec: EnvSpec) -> dict[str, Any]:
-    """What `numpy_policy.Policy` reads."""
+    """The arrays that `numpy_policy.Policy` reads."""
     if isinstance(learner, PPO):
         kind, policy, part, last = "logits", learner.policy, params["actor"], False
     elif isinstance(learner, QLearner):
@@ -105,6 +102,6 @@ def _weights(learner: Learner, params: Any, spec: EnvSpec) -> dict[str, Any]:
 
 def _no_numpy_form(what: type) -> UsageError:
     return UsageError(
-        f"{what.__name__} has a network that is not dgmarl's own, for which there is no NumPy "
-        "form: export to a file that ends in .stablehlo."
+        f"{what.__name__} is not built in and cannot be exported to NumPy: export to a file that "
+        "ends in .stablehlo."
     )

@@ -3,7 +3,7 @@ checkpoints.
 
 config.yaml      the resolved configuration, with a format version
 run.json         the run's id, which its checkpoints carry too
-metrics.jsonl    one line per seed and evaluation; nothing is averaged away
+metrics.jsonl    one line per seed and evaluation
 returns.npz      returns[seed, evaluation, episode] and steps[seed, evaluation]
 timing.json      compile seconds, steps per second, memory, host and code
 replay.npz       a few episodes of the final policy, see `replays.py`
@@ -49,10 +49,10 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
 
     def create(self, config: TrainConfig, state: Any) -> None:
-        """Begin a new run; a folder that already holds one is never overwritten.
+        """Begin a new run; an existing one is never overwritten.
 
-        The first state comes before the configuration, so that whatever counts as a run folder can
-        be resumed."""
+        The first checkpoint is written before the configuration, so that every folder with a
+        configuration can be resumed."""
         if (self.path / "config.yaml").exists() or any(indices(self.checkpoints)):
             raise UsageError(
                 f"{self.path} already holds a run: resume it (--resume {self.path}) or choose "
@@ -64,7 +64,7 @@ class RunFolder:
         remember(**config.names)
 
     def discard(self) -> None:
-        """Remove a run that has only been begun."""
+        """Remove a run that has no evaluation yet."""
         (self.path / "config.yaml").unlink(missing_ok=True)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
         (self.path / ".lock").unlink(missing_ok=True)
@@ -72,7 +72,7 @@ class RunFolder:
             self.path.rmdir()
 
     def config(self) -> TrainConfig:
-        """The configuration that the run was started with."""
+        """The configuration of the run."""
         reading.require_run_folder(self.path)
         values = self.values()
         if values.get("rollout_length") == HORIZON:
@@ -81,14 +81,14 @@ class RunFolder:
         return build(TrainConfig, values)
 
     def values(self) -> dict[str, Any]:
-        """The configuration as plain values of the present format."""
+        """The configuration as plain values of the current format."""
         try:
             return upgrade(read_yaml(self.path / "config.yaml"))
         except UsageError as error:
             raise UsageError(f"{self.path}: {error}") from None
 
     def refuse_removed_options(self) -> None:
-        """A run whose training used an option that no longer exists cannot be resumed."""
+        """Raise UsageError if the run was trained with an option that no longer exists."""
         used = removed_options(read_yaml(self.path / "config.yaml"))
         if used:
             raise UsageError(
@@ -98,19 +98,19 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        """What tells its checkpoints from those of other runs; empty if that is not known."""
+        """Id of the run, which its checkpoints carry too; empty if unknown."""
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return str(from_json(read_bytes(self.path / "run.json", 1000))["id"])
         return ""
 
     @property
     def format(self) -> int:
-        """The format that the folder was written in."""
+        """Format version of the folder."""
         return int(read_yaml(self.path / "config.yaml").get("format", FORMAT_VERSION))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Refuse a second writer while the block runs; even SIGKILL frees the lock."""
+        """Exclude other writers while the block runs; the system frees a killed process's lock."""
         from filelock import FileLock, Timeout
 
         path = self.path / ".lock"
@@ -118,7 +118,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if os.path.lexists(path) and not _is_own_file(path):
-                raise UsageError(f"{path} is not a file of its own, but a link: remove it.")
+                raise UsageError(f"{path} is a link instead of a file: remove it.")
             lock.acquire()
         except Timeout:
             raise UsageError(
@@ -134,31 +134,31 @@ class RunFolder:
             lock.release()
 
     def _remove_remnants(self) -> None:
-        """What killed writers left: nobody else writes here now."""
+        """Remove files that killed writers left; to be called with the lock held."""
         for path in self.path.glob(".*.tmp"):
             path.unlink(missing_ok=True)
         for path in self.checkpoints.glob("*.writing"):
             shutil.rmtree(path, ignore_errors=True)
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """One line per row."""
+        """Append one line per row."""
         append_line(self.path / METRICS, _lines(rows))
 
     def write_returns(self, steps: np.ndarray, returns: np.ndarray) -> None:
-        """steps[seed, evaluation] and returns[seed, evaluation, episode], the whole file anew."""
+        """Replace the file by steps[seed, evaluation] and returns[seed, evaluation, episode]."""
         buffer = io.BytesIO()
         np.savez_compressed(buffer, steps=steps, returns=returns.astype(np.float32))
         write_atomic(self.path / RETURNS, buffer.getvalue())
 
     def save(self, n_evaluations: int, state: Any, keep_every: int = 0) -> None:
-        """Write a checkpoint, with a copy of all that was measured before it."""
+        """Write a checkpoint with a copy of metrics and returns."""
         names = (METRICS, RETURNS) if n_evaluations else ()
         history = {name: read_bytes(self.path / name) for name in names}
         save_checkpoint(self.checkpoints, n_evaluations, state, keep_every, self.run_id, history)
 
     def restore(self, n_evaluations: int, config: TrainConfig) -> History:
-        """What was measured before a checkpoint, from its copy. The files of the folder are written
-        anew without what came later: that will be made again, with the same outcome."""
+        """Metrics and returns up to a checkpoint, from its copy. The files of the folder are
+        replaced by them; later evaluations will be repeated with the same result."""
         self._set_aside(n_evaluations)
         if not n_evaluations:
             (self.path / RETURNS).unlink(missing_ok=True)
@@ -185,7 +185,7 @@ class RunFolder:
         return history
 
     def _set_aside(self, n_evaluations: int) -> None:
-        """Rename checkpoints that were passed over for an older one: they may be another run's."""
+        """Rename newer checkpoints, which were skipped: they may belong to another run."""
         for later in indices(self.checkpoints):
             if later > n_evaluations:
                 path = path_of(self.checkpoints, later)
@@ -193,12 +193,12 @@ class RunFolder:
                 path.rename(path.with_suffix(".unusable"))
 
     def write_timing(self, timing: dict[str, Any]) -> None:
-        """Seconds, speed and memory, with the host and the code they belong to."""
+        """Write timing with facts about host and code."""
         write_atomic(self.path / TIMING, to_json({**timing, **host_facts()}, indent=1) + "\n")
 
 
 def _is_own_file(path: Path) -> bool:
-    """Whether locking the file can change no other one."""
+    """Whether the file is a regular file without further links: locking truncates it."""
     found = path.lstat()
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
 
@@ -208,7 +208,7 @@ def _lines(rows: list[Any]) -> str:
 
 
 def host_facts() -> dict[str, Any]:
-    """Where and with what a run was made."""
+    """Hardware, versions and peak memory of this process."""
     device = jax.local_devices()[0]
     statistics = device.memory_stats() or {}
     on_host = _peak_memory_mib()
@@ -223,7 +223,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def _peak_memory_mib() -> float:
-    """Of this process; 0 where the system does not tell (Windows)."""
+    """Peak memory of this process; 0 on Windows."""
     try:
         import resource
     except ImportError:
@@ -232,7 +232,7 @@ def _peak_memory_mib() -> float:
 
 
 def code_version() -> str:
-    """The version and a hash of the source: runs with the same one ran the same code."""
+    """The version and a hash of the source code."""
     digest = hashlib.sha256()
     package = Path(__file__).resolve().parents[1]
     for path in sorted(package.rglob("*.py")):

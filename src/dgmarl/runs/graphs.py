@@ -1,4 +1,4 @@
-"""Plays a run's policy and records its graph beside the oracle's and the interventional one."""
+"""Records episodes with a run's graph, the oracle graph and the interventional graph."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ REFERENCES = ("oracle", "interventional")
 
 
 def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Compared:
-    """Episodes of a loaded run (`dgmarl.load`) with its own graph and both references, as far as
-    the environment has them.
+    """Episodes of a loaded run (`dgmarl.load`) with its own graph and those references that the
+    environment offers.
 
-    policy: what the page calls the policy; default: the method."""
+    policy: name of the policy on the page; default: the method."""
     source = run.trainer.source
     own = own_graph(run)
 
@@ -42,7 +42,7 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
         run.env,
         recording._replace(graph=None),
         policy or run.config.method,
-        most_bytes=UNLIMITED,  # its graphs belong to all episodes that were asked for
+        most_bytes=UNLIMITED,  # the graphs cover all episodes
     )
     graphs = {
         name: tuple(recorded[name][k, :length] for k, length in enumerate(recording.length))
@@ -54,7 +54,7 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
 
 
 def own_graph(run: Any) -> str | None:
-    """Short name of the graph that the run was credited through, if it is neither reference."""
+    """Short name of the run's own graph; None without one, or if it is a reference."""
     if not run.trainer.uses_graph or run.config.graph in REFERENCES:
         return None
     return graph_tag(run.config.graph)

@@ -1,5 +1,5 @@
-"""A trained policy in NumPy, as `dgmarl export RUN --out FILE.py` writes it. It needs nothing else
-but the weights in the file of the same name that ends in .npz.
+"""A trained policy in NumPy, written by `dgmarl export RUN --out FILE.py`. It needs only the
+weights in the .npz file of the same name.
 
     policy = Policy()
     hidden_state = policy.init_hidden_state(n_envs)  # at the start of every episode
@@ -16,19 +16,19 @@ class Policy:
     per agent ([N, in, out])."""
 
     def __init__(self, weights=None):
-        """weights: the .npz file, if it is not beside this one."""
+        """weights: the .npz file; default: next to this file."""
         with np.load(weights or Path(__file__).with_suffix(".npz")) as file:
             self.weights = dict(file)
         self.n_agents, self.n_actions, self.hidden = self.weights["sizes"].tolist()
 
     def init_hidden_state(self, n_envs):
-        """The memory [B, N, h] and last action [B, N] at the start of an episode."""
+        """Recurrent state [B, N, h] and last action [B, N] at the start of an episode."""
         memory = np.zeros((n_envs, self.n_agents, self.hidden), np.float32)
         return memory, np.full((n_envs, self.n_agents), -1)
 
     def act(self, agents_view, action_mask, hidden_state, rng=None):
-        """Actions [B, N] of B environments and the hidden state after, from views [B, N, O] and
-        available actions [B, N, A]. The best actions; with `rng`, a NumPy generator, sampled."""
+        """Actions [B, N] of B environments and the next hidden state, from observations [B, N, O]
+        and available actions [B, N, A]. Greedy; sampled with `rng`, a NumPy generator."""
         memory, outputs = self.outputs(agents_view, hidden_state)
         if rng is not None and self.weights["kind"] == "values":
             raise ValueError("this policy has action values, not probabilities: leave rng out")
@@ -38,7 +38,7 @@ class Policy:
         return action, (memory, action)
 
     def outputs(self, agents_view, hidden_state):
-        """The memory after, and a logit (or a value) for every action [B, N, A]."""
+        """The next recurrent state, and logits or action values [B, N, A]."""
         memory, last_action = hidden_state
         x = np.asarray(agents_view, np.float32)
         if self.weights["sees_last_action"]:

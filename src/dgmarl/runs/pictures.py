@@ -1,4 +1,4 @@
-"""Pictures of recorded states, as SVG that a page may embed."""
+"""Pictures of recorded states as static SVG."""
 
 import re
 from typing import Any
@@ -13,13 +13,13 @@ ELEMENTS = {
     *("rect", "circle", "ellipse", "line", "polyline", "polygon", "path", "marker", "pattern"),
     *("linearGradient", "radialGradient", "stop", "clipPath", "mask"),
 }
-"""Static SVG. Scripts, links, style sheets, animations and foreign objects are not among it."""
+"""Static SVG: no scripts, links, style sheets, animations or foreign objects."""
 EMBEDDED = ("#", "data:image/png", "data:image/jpeg")
-"""What an `href` may begin with: a part of the same picture, or a bitmap within it."""
+"""Allowed prefixes of `href`: a part of the same picture, or an embedded bitmap."""
 
 
 def draw_state(env: Any, state: Any, graph: Any) -> str:
-    """The environment's own picture of a state, or its agents on a circle if it has none."""
+    """The environment's picture of a state, or its agents on a circle without a `draw` method."""
     if env.offers("draw"):
         return env.draw(state, graph)
     return draw_circle(env.spec.n_agents, graph)
@@ -39,9 +39,9 @@ def draw_circle(n_agents: int, graph: Any) -> str:
 def svg_problem(svg: str) -> str | None:
     """Why a text is not static SVG, or None if it is.
 
-    A page puts pictures among its own elements, and a replay may come from somebody else. The
-    page's content security policy already blocks scripts and requests; this also refuses what
-    could imitate or leave the page."""
+    Pages embed pictures, and a replay may come from an untrusted source. The page's content
+    security policy already blocks scripts and requests; this also rejects elements that could
+    imitate or leave the page."""
     if "<!" in svg or "<?" in svg:
         return "it holds a declaration, a comment or a processing instruction"
     try:

@@ -1,4 +1,4 @@
-"""Episodes of trained policies, recorded for replays, and how the policies were credited."""
+"""Records episodes of trained policies for replays."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from dgmarl.seeds import of_seed
 from dgmarl.training import Trainer, TrainState
 
 REPLAY_EPISODES = 3
-"""How many episodes training records."""
+"""Number of episodes recorded after training."""
 
 
 def record(
@@ -33,10 +33,9 @@ def record(
     needs: frozenset[str] = frozenset(),
     infer: Callable[[Batch], Any] | None = None,
 ) -> Recording:
-    """Whole episodes of one seed, with the graphs its training would have used there.
+    """Whole episodes of one seed, with the graphs that training would have used.
 
-    infer: other graphs instead, from a batch that holds what the run's own graph source needs, and
-      `needs`."""
+    infer: other graphs instead, from a batch with what the run's graph source needs and `needs`."""
     act = partial(trainer.learner.act, params, greedy=trainer.config.evaluation.greedy)
     if infer is None and trainer.uses_graph:
         infer = partial(infer_edges, trainer, graph_state, key)
@@ -46,7 +45,7 @@ def record(
 
 
 def infer_edges(trainer: Trainer, graph_state: Any, key: PRNGKeyArray, batch: Batch) -> Any:
-    """The edges that the run's own graph source finds."""
+    """The edges inferred by the run's graph source."""
     return as_graphs(trainer.source.infer(graph_state, batch, key)).edges > 0
 
 
@@ -62,7 +61,7 @@ def replay_of(
     policy: str = "last",
     most_bytes: int = MOST_BYTES,
 ) -> Replay:
-    """Episodes as pages show them: pictures, rewards, graphs and credit weights."""
+    """A replay for pages: pictures, rewards, graphs and credit weights."""
     return make_replay(
         env,
         recording,
@@ -74,7 +73,7 @@ def replay_of(
 
 
 def write_final_replay(recorder: Recorder, trainer: Trainer, result: TrainResult) -> None:
-    """Record a few episodes of the first seed's final policy into the run folder, for reports."""
+    """Write a replay of the first seed's final policy to the run folder, for reports."""
 
     def recorded() -> list[Recording]:
         return [record(trainer, *first_seed(result.state), jax.random.key(0), REPLAY_EPISODES)]
@@ -88,9 +87,9 @@ def write_final_replays(
     env: Environment,
     recorded: Callable[[], Sequence[Recording]],
 ) -> None:
-    """The same for several runs; `recorded` plays all of them, if that is wanted.
+    """The same for several runs. recorded: plays all of them; only called if a replay is written.
 
-    An environment that draws no proper pictures, or fails now, loses its replay, not its run."""
+    If the environment draws invalid pictures or fails, a warning is given instead of a replay."""
     without_folder = all(recorder.folder is None for recorder in recorders)
     if without_folder or any(result.interrupted for result in results):
         return
@@ -105,31 +104,31 @@ def write_final_replays(
 
 
 def credit_note(config: TrainConfig, env: Environment) -> str:
-    """How a policy was credited, where that is not just what its dependence graph says."""
+    """How a policy was credited, as far as its dependence graph alone does not show it."""
     credit, method = config.credit, find_method(config.method)
     if not method.uses_graph:
-        return f"This policy was trained with {method.label}; the graph is the environment's own."
+        return f"This policy was trained with {method.label}; the graph is that of the environment."
     notes = []
     if credit_options(config) is None:
         notes.append(
-            f"This policy was trained with {method.label}, whose weights the graph alone does not "
-            "give."
+            f"This policy was trained with {method.label}, whose weights do not follow from the "
+            "graph alone."
         )
     # A rule from outside the package may have other fields.
     unreached = getattr(credit, "unreached_weight", 0)
     cross_weight = getattr(credit, "cross_weight", 1)
     if unreached:
-        notes.append(f"In training they kept the weight {unreached:.2g}.")
+        notes.append(f"In training, agents not reached had a weight of {unreached:.2g}.")
     if getattr(credit, "others", "sum") == "mean" and env.spec.n_agents > 2:
-        notes.append("In training the rewards of others were averaged over those reached.")
+        notes.append("In training, the rewards of other agents were averaged over those reached.")
     if cross_weight != 1:
-        notes.append(f"In training the rewards of others had a weight of {cross_weight:g}.")
+        notes.append(f"In training, the rewards of other agents had a weight of {cross_weight:g}.")
     return " ".join(notes)
 
 
 def credit_options(config: TrainConfig) -> dict[str, Any] | None:
-    """Arguments with which `credited_rewards` gives the weights of a run's training; None without
-    graph credit, or with a reward graph, which recordings lack."""
+    """Arguments of `credited_rewards` that give the weights used in training; None without graph
+    credit, or with a reward graph, which is not recorded."""
     learner, credit = config.learner, config.credit
     names = ("unreached_weight", "cross_weight", "others", "advantage_form")
     uses_graph = find_method(config.method).uses_graph

@@ -1,8 +1,8 @@
-"""Reads the files of a run folder as plain values, and refuses what is damaged. Imports neither JAX
-nor an environment, so that reports can use it on folders of unknown origin.
+"""Reads the files of a run folder as plain values; damaged files raise UsageError. Imports neither
+JAX nor an environment, so that reports can use it on folders of unknown origin.
 
 metrics.jsonl and returns.npz hold the same steps and mean returns, and every checkpoint keeps a
-copy of both: a file that contradicts the others is named."""
+copy of both, so a file that contradicts the others can be detected."""
 
 import zipfile
 from collections.abc import Sequence
@@ -19,11 +19,10 @@ from dgmarl.files import DAMAGE, MOST_BYTES, from_json, is_count, is_number, rea
 
 METRICS, RETURNS, TIMING = "metrics.jsonl", "returns.npz", "timing.json"
 STOPPED_EARLY = "stopped_early.txt"
-"""Says when successive halving stopped the run, and why."""
+"""Written if successive halving stopped the run; says when and why."""
 COUNTERS = ("seed", "evaluation", "iteration", "step")
 ROW_FIELDS = (*COUNTERS, "wall_s", "return_mean", "return_std", "length_mean")
-"""What every line of metrics.jsonl begins with; the learner's and the graph source's own metrics
-follow."""
+"""First fields of every line of metrics.jsonl; metrics of learner and graph source follow."""
 Row = dict[str, int | float]
 """A line of metrics.jsonl."""
 
@@ -36,10 +35,10 @@ class Returns(NamedTuple):
 
 
 class History(NamedTuple):
-    """What was measured up to some evaluation."""
+    """Metrics and returns up to some evaluation."""
 
     evaluations: list[list[Row]]
-    """Of each evaluation a row per seed; a seed that was done repeats its last one."""
+    """Rows of all seeds, per evaluation; a finished seed repeats its last row."""
     returns: Returns
 
     @property
@@ -49,17 +48,17 @@ class History(NamedTuple):
         return [row for k, found in pairs for row in found if row["evaluation"] == k]
 
     def metrics(self) -> dict[str, Float[np.ndarray, "S K"]]:
-        """What was measured beside the returns, at every evaluation."""
+        """Metrics other than the returns, at every evaluation."""
         return stacked([metrics_of(found) for found in self.evaluations])
 
     def same_as(self, other: "History") -> bool:
-        """Whether every number is the same."""
+        """Whether all numbers are equal."""
         pairs = zip(self.returns, other.returns, strict=True)
         return self.rows == other.rows and all(np.array_equal(*pair) for pair in pairs)
 
 
 def require_run_folder(path: Path) -> None:
-    """Refuse a folder without a configuration."""
+    """Raise UsageError for a folder without a configuration."""
     if not (path / "config.yaml").is_file():
         raise UsageError(
             f"{path} is not a run folder (it has no config.yaml): name the folder that "
@@ -68,7 +67,7 @@ def require_run_folder(path: Path) -> None:
 
 
 def metrics_of(rows: list[Row]) -> dict[str, Float[np.ndarray, "S"]]:
-    """The metrics of an evaluation that all seeds have, from their lines."""
+    """The metrics of one evaluation that all seeds have."""
     names = [name for name in rows[0] if all(name in row for row in rows)]
     own = [name for name in names if name not in ROW_FIELDS]
     return {name: np.array([row[name] for row in rows], float) for name in own}
@@ -84,7 +83,7 @@ def stacked(
 
 
 def read_metrics(folder: Path) -> list[Row]:
-    """All lines of metrics.jsonl by evaluation and seed, but for a last one that is cut short."""
+    """The rows of metrics.jsonl, sorted by evaluation and seed, without an incomplete last line."""
     path = folder / METRICS
     lines = read_bytes(path).split(b"\n") if path.exists() else []
     rows: dict[tuple[int, int], Row] = {}
@@ -92,9 +91,9 @@ def read_metrics(folder: Path) -> list[Row]:
         try:
             row = from_json(line)
         except ValueError as error:
-            if number == len(lines):  # after the last end of a line: cut short, or nothing
+            if number == len(lines):  # after the last newline: incomplete or empty
                 break
-            raise _damaged(path, f"line {number} is no JSON: {error}") from None
+            raise _damaged(path, f"line {number} is not JSON: {error}") from None
         if problem := _row_problem(row):
             raise _damaged(path, f"line {number} {problem}")
         if (place := (row["evaluation"], row["seed"])) in rows:
@@ -111,9 +110,9 @@ def read_metrics(folder: Path) -> list[Row]:
 def by_evaluation(
     rows: list[Row], seeds: Sequence[int], steps: int, saved: Int[np.ndarray, "S K"] | None = None
 ) -> list[list[Row]]:
-    """Of each evaluation the rows of all seeds, up to the first that lacks one. A seed repeats its
-    last row once it has had its `steps`, or where returns.npz `saved` the same steps again (as in
-    a run that was extended afterwards)."""
+    """Rows of all seeds per evaluation, up to the first evaluation that lacks one. A seed repeats
+    its last row after `steps`, or where `saved`, the steps in returns.npz, repeats them (as in a
+    run that was extended later)."""
     by_place = {(row["evaluation"], row["seed"]): row for row in rows}
     complete: list[list[Row]] = []
     n_saved = 0 if saved is None or len(saved) != len(seeds) else saved.shape[1]
@@ -128,7 +127,7 @@ def by_evaluation(
     while len(seeds) <= len(rows):
         here = [find(k, seed) for k, seed in enumerate(seeds)]
         found = [row for row in here if row is not None]
-        # No new row at all: every seed is done.
+        # Without a new row every seed has finished.
         if len(found) < len(here) or not any(row["evaluation"] == len(complete) for row in found):
             break
         complete.append(found)
@@ -136,7 +135,7 @@ def by_evaluation(
 
 
 def read_returns(folder: Path) -> Returns:
-    """Evaluation returns per episode, and the steps at which they were measured."""
+    """Evaluation returns per episode, and the steps of each evaluation."""
     path = folder / RETURNS
     try:
         stored = read_arrays(path)
@@ -151,28 +150,28 @@ def read_returns(folder: Path) -> Returns:
 
 
 def read_timing(folder: Path) -> dict[str, Any]:
-    """Numbers and texts of timing.json; nothing if it is missing or damaged."""
+    """Numbers and texts in timing.json; empty if it is missing or damaged."""
     with suppress(UsageError, ValueError):
         return scalars(from_json(read_bytes(folder / TIMING)))
     return {}
 
 
 def scalars(values: Any) -> dict[str, Any]:
-    """Numbers and texts of a mapping; nothing of anything else."""
+    """Numbers and texts in a mapping; empty for anything else."""
     found = values.items() if isinstance(values, dict) else ()
     return {name: value for name, value in found if isinstance(value, str) or is_number(value)}
 
 
 def read_history(folder: Path, seeds: Sequence[int], steps: int, n: int | None = None) -> History:
-    """The first `n` evaluations in metrics.jsonl and returns.npz, by default all that the latter
-    holds; refused where the two differ."""
+    """The first `n` evaluations in metrics.jsonl and returns.npz, by default all of the latter;
+    UsageError if the two differ."""
     returns = read_returns(folder)
-    rows = read_metrics(folder)  # the writer appends to it first
+    rows = read_metrics(folder)  # read last, because the writer appends to it first
     n = int(returns.steps.shape[1]) if n is None else n
     found = by_evaluation(rows, seeds, steps, returns.steps)[:n]
     path = folder / METRICS
     if len(found) < n:
-        raise _damaged(path, f"it holds {len(found)} whole evaluations, but {n} were saved")
+        raise _damaged(path, f"it holds {len(found)} complete evaluations, but {n} were saved")
     steps_, returns_ = (part[:, :n] for part in returns)
     for name, other in (("step", steps_), ("return_mean", returns_.mean(axis=-1))):
         values = np.array([[row[name] for row in rows] for rows in found], float).T
@@ -182,8 +181,8 @@ def read_history(folder: Path, seeds: Sequence[int], steps: int, n: int | None =
 
 
 def read_curves(folder: Path, seeds: Sequence[int], steps: int) -> list[list[Row]]:
-    """The whole evaluations of a run folder that may still be written; refused where they
-    contradict returns.npz or the newest checkpoint's copy."""
+    """The complete evaluations of a run that may still be training; UsageError if they contradict
+    returns.npz or the newest checkpoint's copy."""
     path = folder / METRICS
     copies = sorted(folder.glob(f"checkpoints/*[0-9]/{METRICS}"))
     kept = read_metrics(copies[-1].parent) if copies else []
@@ -197,15 +196,15 @@ def read_curves(folder: Path, seeds: Sequence[int], steps: int) -> list[list[Row
     found = by_evaluation(rows, seeds, steps, saved)
     for row in rows:
         if row["seed"] not in seeds:
-            raise _damaged(path, f"it names the seed {row['seed']}, which this run has not")
+            raise _damaged(path, f"it names the seed {row['seed']}, which is not one of this run")
         if row["evaluation"] > len(found):
             raise _damaged(path, f"evaluation {len(found)} lacks a seed")
     return found
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file; no objects, and not larger than a file may be, compressed or
-    not. A damaged one raises one of `DAMAGE`."""
+    """The arrays of an .npz file, without objects and of limited size, compressed or not. A damaged
+    file raises one of `DAMAGE`."""
     content = BytesIO(read_bytes(path))
     with zipfile.ZipFile(content) as archive:
         size = sum(member.file_size for member in archive.infolist())
@@ -216,7 +215,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def graph_tag(graph: str) -> str:
-    """A graph source in a method's name: `random0.3` for random:0.3, `Source` for
+    """Suffix of a method's name for a graph source: `random0.3` for random:0.3, `Source` for
     path/to/file.py:Source, `fixed`."""
     name, _, option = graph.partition(":")
     if name == "fixed" or not option:
@@ -225,16 +224,16 @@ def graph_tag(graph: str) -> str:
 
 
 def _row_problem(row: Any) -> str:
-    """What is wrong with a line of metrics.jsonl; empty if nothing is."""
+    """The problem with a line of metrics.jsonl; empty if it is valid."""
     if not isinstance(row, dict):
         return f"is not a mapping of {', '.join(ROW_FIELDS)}"
     for name in (*ROW_FIELDS, *row):
         if name not in row:
             return f"lacks {name}"
         if not is_number(row[name]):
-            return f"has {name} = {str(row[name])[:40]!r}, which is no finite number"
+            return f"has {name} = {str(row[name])[:40]!r}, which is not a finite number"
         if name in COUNTERS and not is_count(row[name]):
-            return f"has {name} = {row[name]!r}, which is no count"
+            return f"has {name} = {row[name]!r}, which is not a count"
     return ""
 
 

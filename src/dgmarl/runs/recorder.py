@@ -1,4 +1,4 @@
-"""What comes out of training: kept as arrays, written to the run folder, shown."""
+"""Records the results of training: as arrays, in the run folder, and for callbacks."""
 
 import signal
 import threading
@@ -34,7 +34,7 @@ from dgmarl.trust import HOST_ADAPTERS
 
 
 class Recorder:
-    """A context: holds the folder's lock; Ctrl-C asks to stop at the next evaluation."""
+    """A context that holds the folder's lock and stops at the next evaluation after Ctrl-C."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Recorder:
         keep_every: int = 0,
         resume: bool = False,
     ):
-        """resume: continue the run of the folder instead of beginning one."""
+        """resume: continue the run in the folder instead of starting a new one."""
         self.config, self.folder, self.callbacks = config, folder, as_callbacks(callbacks)
         self.resume = resume
         self.checkpoint_seconds, self.keep_every = checkpoint_seconds, keep_every
@@ -68,18 +68,18 @@ class Recorder:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        # What never fitted into memory has nothing to be resumed from.
+        # A new run that does not fit into memory leaves nothing to resume.
         if self.folder and self.is_new() and not self.resume and out_of_memory(error):
             self.folder.discard()
         self._context.close()
 
     @property
     def has_begun(self) -> bool:
-        """The folder holds a run to go on with."""
+        """The folder holds a run to resume."""
         return self.folder is not None and (self.folder.path / "config.yaml").is_file()
 
     def start(self, state: Any) -> Any:
-        """Begin a new run from `state`, or restore one: `state` is then its template."""
+        """Begin a new run from `state`, or restore one with `state` as its template."""
         if self.folder and self.resume:
             state = self._restore(self.folder, state)
         elif self.folder:
@@ -91,8 +91,8 @@ class Recorder:
         return state
 
     def share(self, state: Any) -> Any:
-        """State, steps and returns of process 0, which has the folder, in every process of a run.
-        The others do not learn of earlier metrics."""
+        """Broadcast state, steps and returns from process 0, which has the folder, to all processes
+        of a run. Earlier metrics stay in process 0."""
         n = int(from_first(np.array(len(self.steps))))
         if n:
             shape = (n, self.config.seeds)
@@ -108,14 +108,14 @@ class Recorder:
         return not self.steps
 
     def _restore(self, folder: RunFolder, state: Any) -> Any:
-        """Continue from the folder's newest whole checkpoint."""
+        """Restore the newest intact checkpoint of the folder."""
         fresh = state
         self._n_saved, state = load_latest(folder.checkpoints, state, folder.run_id)
         if self._on_host and state.rollout_state is not None:
             state = state._replace(rollout_state=fresh.rollout_state)
             warnings.warn(
                 f"The environments of {self.config.env} begin new episodes, because a worker "
-                "process cannot be saved: the run will not be identical to one without a stop.",
+                "process cannot be saved: the result will differ from an uninterrupted run's.",
                 stacklevel=2,
             )
         if self.config.steps > folder.config().steps:
@@ -129,18 +129,18 @@ class Recorder:
         return state
 
     def compiled(self, seconds: float) -> None:
-        """Compilation is over, the clock of training starts."""
+        """Record the compile time and start the training clock."""
         self.timing["compile_s"] = seconds
         self._lap = self._saved = time.perf_counter()
 
     def wants_more(self) -> bool:
-        """Some seed has steps left, and nobody pressed Ctrl-C; or nothing has been evaluated."""
+        """Whether some seed has steps left, without Ctrl-C; True before the first evaluation."""
         return not self.steps or (
             not self.interrupted and bool(self.steps[-1].min() < self.config.steps)
         )
 
     def record(self, advanced: Advanced) -> None:
-        """Keep, write and show one evaluation of all seeds."""
+        """Record one evaluation of all seeds and call the callbacks."""
         state, evaluation = advanced.state, advanced.evaluation
         step = np.asarray(state.step)  # waits for the device
         self._refuse_unusable(advanced.metrics)
@@ -153,7 +153,7 @@ class Recorder:
         )
         seconds, self._lap = now - self._lap, now
         self.timing["train_s"] += seconds
-        # A run that an older version began has not measured everything from the start.
+        # Earlier evaluations by an older version may lack some metrics.
         earlier = {**metrics, **(self.metrics[-1] if self.metrics else {})}
         values = {name: np.where(running, value, earlier[name]) for name, value in metrics.items()}
         self._refuse_nan(values, running, before, step)
@@ -174,16 +174,16 @@ class Recorder:
                     progress, np.asarray(state.iteration), np.asarray(evaluation.lengths), running
                 )
             )
-            kept_for_good = self.keep_every and len(self.steps) % self.keep_every == 0
-            # A worker process may fail at any time, and is slower than writing.
-            if kept_for_good or self._on_host or now - self._saved > self.checkpoint_seconds:
+            permanent = self.keep_every and len(self.steps) % self.keep_every == 0
+            # Worker processes may fail at any time, and are slower than a checkpoint.
+            if permanent or self._on_host or now - self._saved > self.checkpoint_seconds:
                 self.save(state)
         self._warn_of_graph(values, step)
         for callback in self.callbacks:
             callback.on_evaluation(progress)
 
     def save(self, state: Any) -> None:
-        """Write returns, timing and a checkpoint; called now and then, and at the end."""
+        """Write returns, timing and a checkpoint, unless they are up to date."""
         if not self.folder or self._n_saved == len(self.steps):
             return
         steps, returns = np.stack(self.steps, axis=1), np.stack(self.returns, axis=1)
@@ -197,25 +197,17 @@ class Recorder:
 
     @property
     def speed(self) -> float:
-        """Environment steps per second of all seeds, evaluations included, compilation not."""
-        return (
-            float(self.steps[-1].sum() / max(self.timing["train_s"], 1e-9)) if self.steps else 0.0
-        )
+        """Environment steps per second of all seeds, with evaluations and without compilation."""
+        seconds = max(self.timing["train_s"], 1e-9)
+        return float(self.steps[-1].sum() / seconds) if self.steps else 0.0
 
     def finish(self, state: Any) -> TrainResult:
-        """Save, and give everything as arrays."""
+        """Save, call `on_end`, and return everything as arrays."""
         self.save(state)
         unfinished = bool(self.steps[-1].min() < self.config.steps)
         timing = {**self.timing, "steps_per_s": self.speed, **host_facts()}
-        result = TrainResult(
-            self.config,
-            np.stack(self.steps, 1),
-            np.stack(self.returns, 1),
-            stacked(self.metrics),
-            timing,
-            state,
-            unfinished,
-        )
+        curves = np.stack(self.steps, 1), np.stack(self.returns, 1), stacked(self.metrics)
+        result = TrainResult(self.config, *curves, timing, state, unfinished)
         for callback in self.callbacks:
             callback.on_end(result)
         return result
@@ -239,7 +231,7 @@ class Recorder:
         ]
 
     def _warn_of_graph(self, metrics: dict[str, np.ndarray], step: np.ndarray) -> None:
-        """Once per run: a graph without information trains silently otherwise."""
+        """Warn, once per run, of a graph without information."""
         uses_graph = find_method(self.config.method).uses_graph
         if self._warned or not uses_graph or "graph_density" not in metrics:
             return
@@ -250,19 +242,20 @@ class Recorder:
             warnings.warn(sentence, stacklevel=2)
 
     def failure(self, what: str) -> RunError:
-        """The error for an environment that cannot be trained on as it is. what: it did."""
+        """The error for a faulty environment. what: verb phrase, what the environment did."""
         env, step = self.config.env, int(self.steps[-1].min()) if self.steps else 0
-        mend = "correct it"
+        advice = "correct it"
         if ":" in env:  # checking also trusts the changed file
-            mend += f", check it with `dgmarl check-env {env}`"
+            advice += f", check it with `dgmarl check-env {env}`"
         if self.folder:
-            mend += f" and go on with `dgmarl train --resume {self.folder.path}`"
+            advice += f" and continue with `dgmarl train --resume {self.folder.path}`"
         return RunError(
-            f"The environment {env} {what} after step {step:,}; {self._last_checkpoint()}: {mend}."
+            f"The environment {env} {what} after step {step:,}; {self._last_checkpoint()}: "
+            f"{advice}."
         )
 
     def _refuse_unusable(self, metrics: dict[str, Any]) -> None:
-        """Before anything is written: a replay buffer may already hold what is in `metrics`."""
+        """Check before writing: a replay buffer may already hold the invalid values."""
         for name in UNUSABLE:
             if np.any(np.asarray(metrics.get(name, 0)) > 0):
                 what = f"gave a NaN, infinite or too large number (over {LARGEST_INPUT:g}) as"
@@ -290,8 +283,8 @@ class Recorder:
     def _last_checkpoint(self) -> str:
         saved = indices(self.folder.checkpoints) if self.folder else []
         if not saved:
-            return "no checkpoint was written before"
-        return f"the last good checkpoint is number {saved[-1]}"
+            return "there is no checkpoint"
+        return f"the last checkpoint is number {saved[-1]}"
 
     def _interrupt(self, signal_number: int, frame: object) -> None:
         if self.interrupted:

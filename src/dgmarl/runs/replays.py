@@ -1,10 +1,8 @@
-"""Recorded episodes as a file: pictures, rewards, dependence graphs and where credit goes.
+"""Recorded episodes: pictures, rewards, dependence graphs and credit.
 
-`train` writes `replay.npz` into the run folder, and a report reads it, so that a report needs
-neither the environment nor the policy. The file is a compressed archive of plain arrays; text is
-stored as UTF-8 bytes, and nothing in it is ever unpickled or executed.
-
-Reading needs NumPy alone. JAX is imported only to make a replay."""
+`train` writes `replay.npz` to the run folder, so that reports need neither the environment nor the
+policy. The file is a compressed archive of plain arrays, with text as UTF-8 bytes; nothing in it is
+unpickled or executed. JAX is imported only to make a replay, not to read one."""
 
 import io
 from collections.abc import Mapping
@@ -22,15 +20,15 @@ from dgmarl.runs.reading import read_arrays
 FILE_NAME = "replay.npz"
 FORMAT = 1
 MOST_BYTES = 3_000_000
-"""Characters of all pictures of a replay: what exceeds it costs episodes, then pictures."""
+"""Size limit of a replay's pictures; beyond it episodes are dropped, then pictures."""
 UNLIMITED = 2**62
-"""For `make_replay` where every episode is wanted."""
+"""For `make_replay` without a size limit."""
 MOST_PAIRS = 1_000_000
-"""Steps times pairs of agents for which graphs are kept."""
+"""Limit on steps x pairs of agents for which graphs are kept."""
 LAGS_AT_ONCE = 14
-"""Meeting lags whose weights one call computes; its shape does not depend on how many occur."""
+"""Meeting lags per call of `credited_rewards`, whose shapes are thus fixed."""
 NEVER = -1
-"""In `Episode.lags` and `Episode.through`: no path leads there before the end."""
+"""In `Episode.lags` and `Episode.through`: there is no path before the end."""
 ARRAYS = ("frames", "frame_ends", "rewards")
 GRAPH_ARRAYS = ("graph", "lags", "through")
 
@@ -39,12 +37,12 @@ class Episode(NamedTuple):
     """One episode of T steps and N agents."""
 
     frames: tuple[str, ...]
-    """SVG: the states before the steps 0, stride, 2 * stride, ..., and the state after the last."""
+    """SVG of the states before steps 0, stride, 2 * stride, ..., and after the last step."""
     stride: int
-    """Steps from one picture to the next; 1 unless the episode was too large."""
+    """Steps between two pictures; 1 unless the episode was too large."""
     rewards: Float[np.ndarray, "T N"]
     terminated: bool
-    """The task ended; otherwise the episode was cut by the time limit."""
+    """The task ended; otherwise the episode was truncated at the horizon."""
     graph: Bool[np.ndarray, "T N N"] | None = None
     """Dependence graphs: row = source, column = target."""
     lags: Int[np.ndarray, "T N N"] | None = None
@@ -52,32 +50,32 @@ class Episode(NamedTuple):
     through: Int[np.ndarray, "T N N"] | None = None
     """The agent before i on that path: j itself for a path of one edge; NEVER if there is none."""
     actions: Int[np.ndarray, "T N"] | None = None
-    """None in files of earlier versions."""
+    """None in files of older versions."""
 
     @property
     def length(self) -> int:
-        """Steps."""
+        """Number of steps."""
         return len(self.rewards)
 
     def frame(self, step: int) -> str:
-        """The picture to show before this step, or after the last one."""
+        """The picture of the state before this step, or after the last one."""
         return self.frames[-1] if step >= self.length else self.frames[step // self.stride]
 
 
 class CreditWeights(NamedTuple):
-    """The weight of a reward in the advantage of an action, by its distance of d steps, [D]."""
+    """Weight of a reward in the advantage of an action, by their distance in steps, [D]."""
 
     own: Float[np.ndarray, "D"]
-    """Rewards of the agent that acts."""
+    """Weights of the acting agent's rewards."""
     unreached: Float[np.ndarray, "D"]
-    """Rewards of an agent that no path from the action has reached yet."""
+    """Weights of the rewards of an agent that no path has reached yet."""
     lags: Int[np.ndarray, "R"]
-    """The meeting lags that occur, in ascending order."""
+    """Meeting lags that occur, in ascending order."""
     reached: Float[np.ndarray, "R D"]
-    """By meeting lag: rewards of an agent that is reached after that lag."""
+    """Weights of the rewards of an agent that is reached after each of these lags."""
     full: Float[np.ndarray, "D"]
-    """Weight of one reached agent, where others are averaged: their weights are divided by their
-    sum in these units, if it exceeds 1. All 0: not divided."""
+    """Weight of one reached agent if other agents are averaged: their weights are divided by their
+    sum in these units, if it exceeds 1. All 0: no division."""
 
 
 class Replay(NamedTuple):
@@ -87,17 +85,17 @@ class Replay(NamedTuple):
     """Name of the environment."""
     n_agents: int
     policy: str
-    """Which policy plays, in words."""
+    """Name of the policy."""
     note: str
-    """How the policy was credited in training, where that is not what the graph alone says."""
+    """How the policy was credited, as far as the graph alone does not show it."""
     episodes: tuple[Episode, ...]
     weights: CreditWeights | None = None
     """None if the policy was not trained with credit along a dependence graph."""
     action_names: tuple[str, ...] = ()
-    """Empty where actions are called by their number."""
+    """Empty if actions have no names."""
 
     def mean_graph(self) -> Float[np.ndarray, "N N"] | None:
-        """How often each edge is present, over the steps of all episodes."""
+        """Fraction of the steps of all episodes in which each edge is present."""
         graphs = [episode.graph for episode in self.episodes if episode.graph is not None]
         return np.concatenate(graphs).mean(axis=0) if graphs else None
 
@@ -106,12 +104,12 @@ class Compared(NamedTuple):
     """A replay with several graphs of the same steps; see `dgmarl.runs.graphs`."""
 
     replay: Replay
-    """Without graphs of its own."""
+    """The episodes, without graphs."""
     graphs: dict[str, tuple[np.ndarray, ...]]
-    """By name, one array [T, N, N] per episode. The run's own graph comes first, if it is no
-    reference; a learned one as entropy ratios, others as edges."""
+    """By name, one array [T, N, N] per episode. The run's own graph comes first, if it is not a
+    reference. A learned graph holds entropy ratios, others hold edges."""
     threshold: float | None
-    """Below which an entropy ratio is an edge in training."""
+    """Entropy ratios below it are edges in training."""
     notes: tuple[str, ...]
 
 
@@ -123,13 +121,13 @@ def make_replay(
     credit: Mapping[str, Any] | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> Replay:
-    """A replay of a `rollout.Recording`, cut to a size that fits into a page.
+    """A replay of a `rollout.Recording`, limited in size.
 
-    Episodes are dropped from the end until the pictures of the others take at most `most_bytes`;
-    of a single episode that is larger, every second picture is kept, or fewer.
+    Episodes are dropped from the end until the pictures take at most `most_bytes`; if the first one
+    is larger, only every n-th of its pictures is kept.
 
-    credit: the keyword arguments with which `credited_rewards` gives the weights of this policy's
-      training, for example {"gamma": 0.99, "lambda_": 0.95}; None for other kinds of credit."""
+    credit: arguments of `credited_rewards` that give the weights used in training, for example
+      {"gamma": 0.99, "lambda_": 0.95}; None for other kinds of credit."""
     import jax
 
     recording = jax.tree.map(np.asarray, recording)
@@ -160,9 +158,9 @@ def make_replay(
 def credit_weights(lags: list[Any], credit: Mapping[str, Any]) -> CreditWeights:
     """Weights of rewards by distance, for every meeting lag that occurs in these episodes.
 
-    Before any division the weight of a reward depends on the graph through the lag of the pair
-    alone. So the weights are read off a graph in which agent 0 never reaches agent 1, and reaches
-    each of the others after one of the lags."""
+    Without averaging, the weight of a reward depends on the graph only through the lag of the pair.
+    So the weights are computed for a graph in which agent 0 never reaches agent 1, and reaches each
+    of the others after one of the lags."""
     from dgmarl.credit.graph_gae import credited_rewards
 
     # A power of two: episodes of similar lengths share one compiled program.
@@ -184,7 +182,7 @@ def credit_weights(lags: list[Any], credit: Mapping[str, Any]) -> CreditWeights:
 
 
 def _lags(graph: np.ndarray, lengths: list[int]) -> np.ndarray:
-    """`[E, T, N, N]`: meeting times within each episode."""
+    """Meeting times within each episode, [E, T, N, N]."""
     from dgmarl.graphs.reach import NEVER as FAR
     from dgmarl.graphs.reach import meeting_times
 
@@ -208,8 +206,8 @@ def _episode(env: Any, recording: Any, all_lags: np.ndarray | None, k: int) -> E
     for frame in frames:
         if problem := svg_problem(frame):
             raise UsageError(
-                f"{env.spec.name} draws a picture that is not static SVG: {problem}. Let `draw` "
-                "return one <svg> element of shapes and text."
+                f"{env.spec.name} draws a picture that is not static SVG: {problem}. `draw` "
+                "must return one <svg> element of shapes and text."
             )
     return Episode(
         tuple(frames),
@@ -224,7 +222,7 @@ def _episode(env: Any, recording: Any, all_lags: np.ndarray | None, k: int) -> E
 
 
 def _thinned(episode: Episode, most_bytes: int) -> Episode:
-    """Fewer pictures where those of one episode are too large together."""
+    """Drop pictures of an episode whose pictures exceed `most_bytes`."""
     stride = max(1, -(-sum(map(len, episode.frames)) // most_bytes))
     frames = (*episode.frames[:-1:stride], episode.frames[-1])
     return episode._replace(frames=frames, stride=stride)
@@ -233,10 +231,10 @@ def _thinned(episode: Episode, most_bytes: int) -> Episode:
 def paths_through(
     graph: Bool[np.ndarray, "T N N"], lags: Int[np.ndarray, "T N N"]
 ) -> Int[np.ndarray, "T N N"]:
-    """Entry [t, j, i]: the agent from which a shortest path that starts with j's action at t enters
-    i; the lowest of several.
+    """Entry [t, j, i]: the agent before i on a shortest path that starts with j's action at t; the
+    lowest of several.
 
-    Following it back from i leads to j, so that these agents are the path."""
+    Following the entries back from i to j gives the agents on the path."""
     n_agents = graph.shape[-1]
     source, target, via = np.ogrid[:n_agents, :n_agents, :n_agents]
     through = np.full(lags.shape, NEVER, np.int32)
@@ -250,7 +248,7 @@ def paths_through(
 
 
 def write_replay(path: Path | str, replay: Replay) -> Path:
-    """Write the file, whole or not at all."""
+    """Write a replay atomically."""
     about = {
         **{"format": FORMAT, "env": replay.env, "n_agents": replay.n_agents},
         **{"policy": replay.policy, "note": replay.note, "action_names": replay.action_names},
@@ -279,20 +277,18 @@ def write_replay(path: Path | str, replay: Replay) -> Path:
 
 
 def read_replay(path: Path | str) -> Replay:
-    """The replay in a file, checked: a damaged or forged one is refused in one sentence."""
+    """Read and check a replay; a damaged or forged file raises UsageError."""
     path = Path(path)
     if not path.is_file():
         raise UsageError(
-            f"{path.parent} holds no {path.name}: watch the run in a page of its own with `dgmarl "
-            f"watch {path.parent}`."
+            f"{path.parent} has no {path.name}: record episodes with `dgmarl watch {path.parent}`."
         )
     try:
         return _checked(read_arrays(path))
     except DAMAGE as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged ({error})"
         raise UsageError(
-            f"{path} {reason}: watch the run in a page of its own with `dgmarl watch "
-            f"{path.parent}`."
+            f"{path} {reason}: record episodes with `dgmarl watch {path.parent}`."
         ) from None
 
 
@@ -350,7 +346,7 @@ def _checked_episode(
 
 
 def _check_paths(lags: np.ndarray, through: np.ndarray) -> None:
-    """Every path that `through` describes must lead back to its source."""
+    """Check that every path in `through` leads back to its source."""
     length, n_agents, _ = lags.shape
     source, target = np.ogrid[:n_agents, :n_agents]
     left = length - np.arange(length)[:, None, None]
@@ -379,7 +375,7 @@ def _checked_weights(weights: CreditWeights, episodes: tuple[Episode, ...]) -> C
 
 
 def _array(array: np.ndarray, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of this kind and shape, of finite numbers."""
+    """The array, if it has this kind and shape and finite numbers."""
     if array.dtype.kind != kind or array.shape != shape:
         raise ValueError(
             f"an array is {array.dtype} of shape {array.shape}, not {kind} of shape {shape}"

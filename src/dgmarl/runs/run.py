@@ -1,4 +1,4 @@
-"""A trained run in a program's hands: its curves, its policy, and episodes played with it."""
+"""A trained run: its curves, its policy, and episodes of the policy."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -28,7 +28,6 @@ from dgmarl.seeds import of_seed
 from dgmarl.training import Trainer, TrainState
 
 Which = Literal["last", "best"]
-COLUMNS = ("seed", "evaluation", "step")
 
 
 class Episode(NamedTuple):
@@ -39,7 +38,7 @@ class Episode(NamedTuple):
     graph: Bool[np.ndarray, "T N N"] | None
     """Dependence graphs, row = source, column = target; None without graph credit."""
     terminated: bool
-    """The task ended; otherwise the time limit came first."""
+    """The task ended; otherwise the episode was truncated at the horizon."""
 
 
 class Run:
@@ -61,8 +60,8 @@ class Run:
         folder: Path | None = None,
         result: TrainResult | None = None,
     ):
-        """index: place of the seed whose policy is meant, among the run's. result: the curves;
-        None: those of the folder, read when they are asked for."""
+        """index: index of the seed whose policy is used. result: the curves; None: read from the
+        folder when needed."""
         self.trainer, self.state, self.index = trainer, state, index
         self.which: Which = which
         self.folder, self._result = folder, result
@@ -98,19 +97,19 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, Float[np.ndarray, "S K"]]:
-        """What else was measured, averaged over the iterations before each evaluation."""
+        """Other metrics, averaged over the iterations before each evaluation."""
         return self._result.metrics if self._result else self._history.metrics()
 
     @property
     def timing(self) -> dict[str, Any]:
-        """Seconds of compiling and training, steps per second, device and versions."""
+        """Compile and training seconds, steps per second, device and versions."""
         if self._result:
             return self._result.timing
         return read_timing(self.folder) if self.folder else {}
 
     @property
     def interrupted(self) -> bool:
-        """It was stopped before its steps were done."""
+        """Whether the run was stopped before its last step."""
         return bool(self.steps[:, -1].min() < self.config.steps)
 
     @cached_property
@@ -121,20 +120,20 @@ class Run:
         return read_history(self.folder, seeds, config.steps)
 
     def frame(self) -> Any:
-        """The curves as a pandas table, a row per seed and evaluation."""
+        """The curves as a pandas DataFrame, with one row per seed and evaluation."""
         pandas = optional("pandas", "frames")
         n_seeds, n_evaluations = self.steps.shape
         seed, evaluation = np.meshgrid(
             self.config.seed + np.arange(n_seeds), np.arange(n_evaluations), indexing="ij"
         )
-        means = {"return_mean": self.returns.mean(-1), "return_std": self.returns.std(-1)}
-        columns = dict(zip(COLUMNS, (seed, evaluation, self.steps), strict=True))
-        columns |= {**means, **self.metrics}
+        columns = {"seed": seed, "evaluation": evaluation, "step": self.steps}
+        columns |= {"return_mean": self.returns.mean(-1), "return_std": self.returns.std(-1)}
+        columns |= self.metrics
         return pandas.DataFrame({name: values.ravel() for name, values in columns.items()})
 
     @cached_property
     def policy(self) -> "Policy":
-        """The chosen seed's policy, which keeps its hidden state between calls."""
+        """The policy of the chosen seed; it keeps its hidden state between calls."""
         return Policy(self)
 
     def init_hidden_state(self, n_envs: int) -> HiddenState:
@@ -144,10 +143,10 @@ class Run:
     def act(
         self, key: Array, observation: Observation, hidden_state: HiddenState, is_first: Array
     ) -> tuple[Array, HiddenState]:
-        """Actions [B, N] for the observations of B environments, and the new hidden state; sampled,
-        unless `evaluation.greedy`. A single observation without the axis B gives actions [N]; the
-        hidden state is then that of one environment, `init_hidden_state(1)`. A pure function; see
-        also `policy`."""
+        """Actions [B, N] for the observations of B environments and the new hidden state; sampled,
+        unless `evaluation.greedy`. An observation without the axis B gives actions [N], with the
+        hidden state of one environment, `init_hidden_state(1)`. A pure function; see also `policy`.
+        """
         n_envs = jnp.size(is_first)
         if observation.agents_view.ndim == 2 and n_envs == 1:
             batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], observation)
@@ -168,7 +167,7 @@ class Run:
         return action, hidden_state
 
     def evaluate(self, n_episodes: int = 100, seed: int = 0) -> Float[np.ndarray, "S E"]:
-        """Team returns of fresh episodes for every seed of the run."""
+        """Team returns of new episodes for every seed of the run."""
         check_number("episodes", n_episodes, "n_episodes")
         check_number("seed", seed)
         keys = jax.random.split(jax.random.key(seed), self.config.seeds)
@@ -182,7 +181,7 @@ class Run:
         return returns
 
     def record(self, n_episodes: int = 3, seed: int = 0) -> list[Episode]:
-        """Whole episodes of the policy, with the graphs its training would have used there."""
+        """Whole episodes of the policy, with the graphs that training would have used."""
         check_number("episodes", n_episodes, "n_episodes")
         found = jax.tree.map(np.asarray, self.recording(jax.random.key(seed), n_episodes))
         return [
@@ -202,15 +201,14 @@ class Run:
         return [graph for graph in found if graph is not None]
 
     def credits(self, graph: Bool[np.ndarray, "T N N"]) -> Float[np.ndarray, "T N T N"]:
-        """Which rewards an episode with these graphs credits to which action, as in training:
-        [t, j, t', i] is the weight of agent i's reward at t' in the advantage of j's action at
-        t."""
+        """Weights of rewards in training, in an episode with these graphs: [t, j, t', i] is the
+        weight of agent i's reward at t' in the advantage of j's action at t."""
         self._require_graph()
         options = playing.credit_options(self.config)
         if options is None:
             raise UsageError(
-                f"The graph alone does not say how {self.config.method} weighs rewards with these "
-                "options: credits needs graph credit without a measured reward graph."
+                f"The weights of {self.config.method} with these options do not follow from the "
+                "graph alone: credits needs graph credit without a measured reward graph."
             )
         steps, agents = (jnp.arange(n) for n in graph.shape[:2])
         ends = jnp.zeros(len(graph), bool).at[-1].set(True)
@@ -232,27 +230,26 @@ class Run:
         needs: frozenset[str] = frozenset(),
         infer: Callable[[Batch], Any] | None = None,
     ) -> Recording:
-        """Whole episodes of the chosen seed as arrays of JAX; see `playing.record`."""
+        """Whole episodes of the chosen seed as JAX arrays; see `playing.record`."""
         return playing.record(self.trainer, self.params, self.graph, key, n_episodes, needs, infer)
 
     def replay(
         self, key: Array, n_episodes: int, policy: str = "last", most_bytes: int = MOST_BYTES
     ) -> Replay:
-        """Episodes as pages show them: pictures, rewards, graphs and credit weights."""
+        """A replay for pages: pictures, rewards, graphs and credit weights."""
         recording = self.recording(key, n_episodes)
         return playing.replay_of(self.config, self.env, recording, policy, most_bytes)
 
     def export(self, path: Path | str, *, greedy: bool = True) -> list[Path]:
-        """Write the policy for use without dgmarl, FILE.stablehlo or FILE.py; see
-        `runs.export.export_policy`. greedy: the best actions rather than sampled ones (.stablehlo;
-        the NumPy form has both)."""
+        """Write the policy for use without dgmarl, as FILE.stablehlo or FILE.py; see
+        `runs.export.export_policy`. greedy: greedy rather than sampled actions (.stablehlo; the
+        NumPy policy offers both)."""
         learner, spec = self.trainer.learner, self.env.spec
         return export_policy(learner, self.params, spec, Path(path), greedy)
 
 
 class Policy:
-    """Acts for one environment, or for several side by side, and keeps its hidden state and random
-    key itself."""
+    """Acts in one or several parallel environments and keeps its hidden state and random key."""
 
     def __init__(self, run: Run, seed: int = 0):
         self.run, self._key = run, jax.random.key(seed)
@@ -261,7 +258,7 @@ class Policy:
         self._n_envs = 0
 
     def reset(self) -> None:
-        """The next call of `act` begins new episodes, in as many environments as it is given."""
+        """Begin new episodes with the next call of `act`, in any number of environments."""
         self._n_envs = 0
 
     def act(
@@ -269,10 +266,10 @@ class Policy:
         observation: Observation | Float[np.ndarray, "*B N O"],
         is_first: Bool[np.ndarray, "B"] | None = None,
     ) -> Int[np.ndarray, "*B N"]:
-        """Actions for an observation of one environment, or of B of them: the environment's own
-        record, or the agents' views alone if all actions are allowed.
+        """Actions for an observation of one environment or of B environments: an `Observation`, or
+        `agents_view` alone if all actions are allowed.
 
-        is_first: where a new episode has begun since the last call; `reset` says so of all."""
+        is_first: where a new episode has begun since the last call; `reset` means everywhere."""
         given = _as_observation(observation, self.run.env)
         views = given.agents_view.shape
         if len(views) == 2:
@@ -292,7 +289,7 @@ class Policy:
 
 
 def _as_observation(observation: Any, env: Environment) -> Observation:
-    """Arrays of JAX; views alone are completed by what a policy does not need."""
+    """An `Observation` of JAX arrays; `agents_view` alone is completed with placeholders."""
     if isinstance(observation, Observation):
         return jax.tree.map(jnp.asarray, observation)
     views, spec = jnp.asarray(observation, jnp.float32), env.spec
@@ -306,13 +303,13 @@ def _as_observation(observation: Any, env: Environment) -> Observation:
 
 
 def policies(state: TrainState, which: Which) -> dict[str, Any]:
-    """Parameters of all seeds: after the last iteration, or of each seed's best evaluation."""
+    """Parameters of all seeds: after the last iteration, or at each seed's best evaluation."""
     return state.best.params if which == "best" else state.learner.params
 
 
 def read_run(folder: RunFolder, seed: int | None = None, which: Which = "last") -> Run:
-    """The run of a folder, with the policy of its first seed or the one named. Makes the
-    environment that the folder names."""
+    """The run in a folder, with the policy of `seed`, by default the first. Makes the environment
+    that the folder names."""
     config = folder.config()
     index = 0 if seed is None else seed - config.seed
     if not 0 <= index < config.seeds:

@@ -1,8 +1,7 @@
-"""Runs as one piece of data, for machines without a common disk.
+"""Archives of runs, for machines without a shared disk.
 
-An archive is a ZIP file with `result.json` and, below `folder/`, the run folder. What arrives is
-data from another machine: names that lead elsewhere are refused, links do not exist in it, and
-nothing is executed."""
+An archive is a ZIP file with `result.json` and, below `folder/`, the run folder. It comes from
+another machine: names that point outside are rejected, links do not occur, nothing is executed."""
 
 import io
 import os
@@ -22,11 +21,11 @@ from dgmarl.sweeps.planned import PlannedRun
 RESULT, FOLDER = "result.json", "folder"
 CHECKPOINTS = f"{FOLDER}/checkpoints/"
 MOST_FILES, MOST_UNPACKED = 100_000, 2**36
-"""More than a run has."""
+"""Limits far above the size of a run."""
 
 
 def pack(run: PlannedRun) -> bytes:
-    """The files of a run; of what is being written, nothing."""
+    """The archive of a run, without files that are being written."""
     files = {RESULT: run.result_file} if run.result_file.is_file() else {}
     for path in sorted(run.folder.rglob("*")) if run.folder else ():
         inside = path.relative_to(run.folder or "")
@@ -41,7 +40,7 @@ def pack(run: PlannedRun) -> bytes:
 
 
 def unpack(content: bytes, run: PlannedRun) -> None:
-    """Replace the files of a run by those of an archive: checkpoints whole, the result last."""
+    """Replace the files of a run by an archive's: checkpoints atomically, the result last."""
     with _opened(content, run) as archive:
         files = _checked_names(archive)
         if run.folder is not None:
@@ -59,13 +58,13 @@ def _opened(content: bytes, run: PlannedRun) -> Iterator[zipfile.ZipFile]:
         raise
     except DAMAGE as error:
         raise RunError(
-            f"What came back of {run.name} is damaged ({error}): what was here is intact, so "
-            "start the sweep again."
+            f"The archive of {run.name} is damaged ({error}): the files on this machine are "
+            "intact, so start the sweep again."
         ) from None
 
 
 def newest_checkpoint(content: bytes, run: PlannedRun) -> int:
-    """Number of an archive's newest checkpoint; one that is done comes after all others."""
+    """Number of an archive's newest checkpoint; larger than any if the run is done."""
     with _opened(content, run) as archive:
         names = _checked_names(archive)
     if {RESULT, f"{FOLDER}/{STOPPED_EARLY}"} & {*names}:
@@ -83,15 +82,15 @@ def _checked_names(archive: zipfile.ZipFile) -> list[str]:
         name = PurePosixPath(entry.filename)
         below = entry.filename == RESULT or (name.parts[0] == FOLDER and len(name.parts) > 1)
         plain = name.as_posix() == entry.filename and not {*"\\:"} & {*entry.filename}
-        hidden = any(part.startswith(".") for part in name.parts)  # "..", too, and locks
+        hidden = any(part.startswith(".") for part in name.parts)  # also ".." and locks
         if not below or not plain or hidden or entry.is_dir():
             raise ValueError(f"it has a file {entry.filename[:80]!r}")
     return [entry.filename for entry in entries]
 
 
 def _unpack_folder(archive: zipfile.ZipFile, names: list[str], folder: Path) -> None:
-    """Written beside the checkpoints, then renamed: a crash leaves each of them whole, and resuming
-    restores the other files from the newest."""
+    """Extract beside the checkpoints, then rename: a crash leaves every checkpoint intact, and
+    resuming restores the other files from the newest one."""
     checkpoints = folder / "checkpoints"
     try:
         checkpoints.mkdir(parents=True, exist_ok=True)

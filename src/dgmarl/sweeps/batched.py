@@ -1,9 +1,9 @@
 """Runs of equal shape, batched into one program.
 
-An accelerator that runs ten seeds is mostly waiting: eighty take about twice as long. Runs that
-differ only in whose reward counts, in which given graph is used or in a few numbers do the same
-computation with other values (`Varying`), so their seeds share one program. The result of each is
-that of its configuration alone, up to rounding.
+Ten seeds do not saturate an accelerator: eighty take about twice as long. Runs that differ only in
+credit rule, in a given graph or in a few numbers do the same computation with other values
+(`Varying`), so their seeds share one program. Up to rounding, each has the result that it would
+have alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ from dgmarl.seeds import compile_together, for_seeds, spread
 from dgmarl.training import Advanced, Program, Trainer, TrainState, init_seeds, train
 
 GIVEN = ("self", "complete", "oracle", "random:", "fixed:")
-"""Graph sources that cost little and learn nothing; names, or how they begin."""
+"""Prefixes of graph sources that cost little and learn nothing."""
 NUMBERS = (
     "learner.learning_rate",
     "learner.entropy_coef",
@@ -49,15 +49,15 @@ NUMBERS = (
     "credit.others",
     "graph_model.threshold",
 )
-"""What may differ between batched runs besides credit rule and graph."""
+"""Fields that may differ between batched runs besides credit rule and graph."""
 TEAM_RULE, GRAPH_RULE = "dgmarl.credit.team:TeamRule", "dgmarl.credit.graph:GraphRule"
 RULES = ("dgmarl.credit.local:LocalRule", TEAM_RULE, GRAPH_RULE)
-"""Rules that `BatchedRule` can stand in for."""
+"""Rules that `BatchedRule` covers."""
 
 
 class BatchedRule(GraphRule):
-    """Local, team and graph credit in one computation: local credit has a cross weight of 0, team
-    credit pays everybody the sum as well."""
+    """Local, team and graph credit in one computation: local and team credit have a cross weight
+    of 0, and with team credit every agent's reward is the sum."""
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         super().__init__(config, env, varying)
@@ -68,7 +68,7 @@ class BatchedRule(GraphRule):
 
 
 class ChosenSource:
-    """All graph sources of a program, of which each run uses one."""
+    """The graph sources of all runs of a program; each run uses one."""
 
     def __init__(self, sources: Sequence[GraphSource], chosen: Array | int = 0):
         self.sources, self.chosen = sources, chosen
@@ -85,12 +85,12 @@ class ChosenSource:
     def update(
         self, graph_state: list[Any], batch: Batch, key: PRNGKeyArray
     ) -> tuple[list[Any], dict[str, Array]]:
-        """Nothing to learn: a source that learns is not batched with others."""
+        """No update: a source that learns is not batched with others."""
         return graph_state, {}
 
 
 def shape(config: TrainConfig) -> str:
-    """Equal for two configurations that can be batched into one program."""
+    """A key that is equal for configurations that can be batched into one program."""
     method, values = find_method(config.method), plain(config)
     if method.rule not in RULES or method.whole_episodes or config.separate_seeds:
         return repr(values)
@@ -99,19 +99,19 @@ def shape(config: TrainConfig) -> str:
     for name in NUMBERS:
         section, _, field = name.partition(".")
         values[section].pop(field, None)
-    # Batched runs compute the graphs of all of them and train none, so a source that is costly or
-    # a user's own is not batched with others.
+    # Batched runs compute the graphs of all sources and train none, so costly, learning and custom
+    # sources are not batched with others.
     apart = method.uses_graph and not config.graph.startswith(GIVEN)
     values["method"], values["graph"] = method.learner, config.graph if apart else ""
     if not config.graph.startswith(("learned", "attention")):
         del values["graph_model"]
-    if config.credit.reward_scaling == "standardise":  # statistics of other shapes
+    if config.credit.reward_scaling == "standardise":  # the shapes of the statistics differ
         values["rule"] = method.rule
     return repr(values)
 
 
 def train_all(recorders: Sequence[Recorder]) -> list[TrainResult]:
-    """One program, a run or several batched; what has begun is resumed, folders get a replay."""
+    """Train or resume one run, or several batched into one program, and write replays."""
     first = recorders[0].config
     env = make_env(first.env, **first.env_options)  # the same for all
     for recorder in recorders:
@@ -148,12 +148,12 @@ class BatchedRuns:
         self.iterations_per_evaluation = self._trainer().iterations_per_evaluation
 
     def init(self) -> list[TrainState]:
-        """Each run's own state, as it is alone."""
+        """The initial state of each run, as if trained alone."""
         self.alone = [init_seeds(Trainer(config, self.env)) for config in self.configs]
         return list(self.alone)
 
     def join(self, states: list[TrainState]) -> TrainState:
-        """The states of all runs, one after the other along the axis of seeds."""
+        """The states of all runs, concatenated along the axis of seeds."""
         form = init_seeds(self._trainer())
         joined = jax.tree.map(
             lambda *parts: jnp.concatenate(parts), *(_in_form(state, form) for state in states)
@@ -171,8 +171,8 @@ class BatchedRuns:
         return compile_together([stage(k) for k in range(len(self._trainer().stages))], carried)
 
     def part(self, advanced: Advanced, run: int) -> Advanced:
-        """What belongs to one run, on one device: runs that wait for each other across devices for
-        longer than 40 s would end the process."""
+        """The part of one run, on one device: XLA ends a process whose devices wait for each other
+        for longer than 40 s."""
         seeds = slice(run * self.base.seeds, (run + 1) * self.base.seeds)
         part: Advanced = jax.tree.map(
             lambda leaf: leaf[seeds], jax.device_put(advanced, jax.devices()[0])
@@ -180,8 +180,8 @@ class BatchedRuns:
         return part._replace(state=_in_form(part.state, self.alone[run]))
 
     def record(self, states: list[TrainState]) -> list[Recording]:
-        """Episodes of the first seed of every run, played by one program. As for a run alone, those
-        without graph credit have the oracle's graphs."""
+        """Episodes of the first seed of every run, recorded by one program. As for a single run,
+        those without graph credit have the oracle's graphs."""
         key = jax.random.key(0)
         oracle = frozenset({"oracle"} if self.env.offers("oracle_graph") else ())
         joined = jax.device_put(self.join(states), jax.devices()[0])
@@ -205,7 +205,7 @@ class BatchedRuns:
         return [one._replace(graph=one.graph.get(graph)) for one, graph in pairs]
 
     def _trainer(self, varying: Varying | None = None) -> Trainer:
-        """The common computation with the numbers of one run."""
+        """The common computation with the values of one run."""
         config, env = self.base, self.env
         numbers = varying or _varying(config, 0)
         mixed = len({config.method for config in self.configs}) > 1
@@ -218,7 +218,7 @@ class BatchedRuns:
 
 
 def _common(configs: Sequence[TrainConfig]) -> TrainConfig:
-    """What all batched runs compute: graph credit, if their methods differ."""
+    """The configuration that all batched runs compute: graph credit, if their methods differ."""
     graphs = [config for config in configs if find_method(config.method).uses_graph]
     if len({config.method for config in configs}) == 1 or graphs:
         return (graphs or configs)[0]
@@ -230,13 +230,9 @@ def _common(configs: Sequence[TrainConfig]) -> TrainConfig:
 
 
 def _in_form(state: TrainState, like: TrainState) -> TrainState:
-    """`state` with the graph states of `like`, where they have another form there."""
-
-    def part(own: Any, other: Any) -> Any:
-        shapes = (jax.tree.map(jnp.shape, own), jax.tree.map(jnp.shape, other))
-        return own if shapes[0] == shapes[1] else other
-
-    return state._replace(graph_state=part(state.graph_state, like.graph_state))
+    """`state` with the graph state of `like` if their shapes differ."""
+    own, other = (jax.tree.map(jnp.shape, each.graph_state) for each in (state, like))
+    return state if own == other else state._replace(graph_state=like.graph_state)
 
 
 def _varying(config: TrainConfig, graph: int) -> Varying:

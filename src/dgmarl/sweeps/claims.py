@@ -1,9 +1,8 @@
-"""Several launchers of one sweep share its runs: each trains what it has claimed.
+"""Claims, by which several launchers share the runs of a sweep: each trains what it has claimed.
 
-A claim is a file lock beside the result file, which the system frees when its process ends, however
-that ends. The lock file is removed with the run's completion: whoever still waits for the removed
-file finds the run done. A second file names host and process, because whoever tries a lock empties
-the lock file."""
+A claim is a file lock next to the result file, which the system frees when the process ends. The
+lock file is removed when the run is done, which a process that still waits for it then sees. A
+second file names host and process, because trying to lock empties the lock file."""
 
 import os
 import platform
@@ -20,7 +19,7 @@ from dgmarl.sweeps.planned import PlannedRun
 
 @contextmanager
 def claimed(runs: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
-    """Those of the runs that are not done and that nobody else trains until the block ends."""
+    """The runs that are not done and that no other process trains until the block ends."""
     with ExitStack() as held:
         mine = []
         for run in runs:
@@ -36,7 +35,7 @@ def claimed(runs: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
 
 
 def owner_of(run: PlannedRun) -> str:
-    """Host and process that have claimed a run; empty if none has."""
+    """Host and process that have claimed a run; empty if unclaimed."""
     path = _lock_path(run)
     if not path.exists():
         return ""
@@ -54,7 +53,7 @@ def _lock_path(run: PlannedRun) -> Path:
 
 
 def owner_path(run: PlannedRun) -> Path:
-    """The file that names host and process of a claim."""
+    """The file with host and process of a claim."""
     return _lock_path(run).with_suffix(".owner")
 
 
@@ -77,7 +76,7 @@ def _release(lock: FileLock, path: Path, run: PlannedRun) -> None:
 
 
 def is_written(run: PlannedRun) -> bool:
-    """Whether a process without a claim writes the run folder, such as `dgmarl train --resume`."""
+    """Whether a process without a claim, such as `dgmarl train --resume`, writes the run folder."""
     folder = run.run_folder()
     if folder is None or not folder.path.is_dir():
         return False

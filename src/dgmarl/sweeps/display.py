@@ -1,4 +1,4 @@
-"""The terminal display of a sweep."""
+"""Progress display of a sweep in a terminal."""
 
 from collections.abc import Sequence
 from threading import Lock
@@ -11,7 +11,7 @@ from dgmarl.sweeps.planned import PlannedRun
 
 
 class SweepDisplay(Listener):
-    """A listener: one bar over the environment steps of all runs, and a line for each that ends."""
+    """One progress bar over the environment steps of all runs, and a line for each finished run."""
 
     def __init__(self, runs: Sequence[PlannedRun]):
         self.runs = runs

@@ -1,4 +1,4 @@
-"""How long a sweep takes on this machine, from short trials."""
+"""Estimates the duration of a sweep on this machine from short trials."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,23 +15,23 @@ from dgmarl.sweeps.batched import train_all
 from dgmarl.sweeps.planned import PlannedRun
 
 TRIAL_EPISODES = 100
-"""Enough for Q-learning to make updates."""
+"""Enough for updates of Q-learning."""
 EVALUATION_STEP = 0.2
-"""Cost of an evaluation step relative to a training step, which also has gradients."""
+"""Cost of an evaluation step relative to a training step."""
 
 
 class Speed(NamedTuple):
-    """Measured by a trial."""
+    """Result of a trial."""
 
     compile_s: float
     agent_steps_per_s: float
-    """Of all seeds; time is assumed to be proportional to the number of agents."""
+    """Steps x agents per second, of all seeds; time is assumed proportional to both."""
 
 
 def estimate_seconds(runs: Iterable[PlannedRun]) -> float:
-    """Seconds for the runs that are not done, one after the other.
+    """Seconds for the runs that are not done, trained one after the other.
 
-    One trial is made per family of environments, kind of learner, and use of a learned graph."""
+    There is one trial per family of environments, kind of learner, and use of a learned graph."""
     seconds = 0.0
     speeds: dict[tuple[str, type, bool], Speed] = {}
     for run in runs:
@@ -56,8 +56,8 @@ def measure_speed(config: TrainConfig) -> Speed:
     spec = make_env(config.env, **config.env_options).spec
     # The first evaluation comes after one iteration.
     steps = (config.n_envs + TRIAL_EPISODES) * spec.horizon
-    # A CPU core trains its seeds in turn, so one seed per core measures the speed of all; on an
-    # accelerator they run side by side.
+    # A CPU core trains its seeds one after the other, so one seed per core gives the speed of all;
+    # an accelerator trains them in parallel.
     seeds = devices_for(config.seeds) if jax.default_backend() == "cpu" else config.seeds
     trial = override(
         config,
@@ -69,5 +69,5 @@ def measure_speed(config: TrainConfig) -> Speed:
 
 
 def _family(env: str) -> str:
-    """`lbf` for lbf/8x8-2p-3f; an environment of the user's is a family of its own."""
+    """`lbf` for lbf/8x8-2p-3f; a custom environment is its own family."""
     return env if ":" in env else env.partition("/")[0]

@@ -1,10 +1,10 @@
-"""Train many runs: equal shapes batched into one program, several programs at a time.
+"""Trains many runs: equal shapes batched into one program, several programs at a time.
 
-A run with a result file is skipped; one with a run folder is resumed to the result it would have
-had. Programs run in threads, because compiling uses one core and no accelerator. Where they are
-trained is a `Train`: in this process (`train_batch`), each in a process of its own (`apart`), or on
-other machines (`ray_executor`). A GPU executes one program of a process at a time, but under CUDA
-MPS programs of several processes side by side."""
+A run with a result file is skipped; one with a run folder is resumed. Programs are launched from
+threads, because compilation uses one core and no accelerator. A `Train` function trains in this
+process (`train_batch`), in one process per program (`apart`), or on other machines
+(`ray_executor`). A GPU executes one program of a process at a time, but under CUDA MPS programs of
+several processes in parallel."""
 
 import json
 import os
@@ -30,36 +30,35 @@ from dgmarl.sweeps.planned import PlannedRun, batches
 from dgmarl.sweeps.published import publish
 
 BATCHED_RUNS = 8
-"""Runs of equal shape in one program, by default."""
+"""Default number of runs of equal shape in one program."""
 WORKER = (sys.executable, "-m", "dgmarl.sweeps.worker")
-"""Command of a process that trains one batch of runs, which it reads from its standard input."""
+"""Command of a process that trains one batch of runs, given on its standard input."""
 POLL_SECONDS = 2.0
-"""Between two looks at runs that another process trains."""
+"""Interval between checks of runs that another process trains."""
 ERROR_CHARACTERS = 2000
-"""How much of a failed process's standard error is shown."""
+"""Length of a failed process's standard error in messages."""
 
 
 class Outcome(NamedTuple):
     """How a run ended."""
 
     status: Literal["published", "interrupted", "stopped", "failed", "retried", "elsewhere"]
-    """`stopped`: early, by successive halving; it is not resumed."""
+    """`stopped`: early, by successive halving, and not resumed."""
     message: str
 
 
 class Listener:
-    """Is told about the progress of a sweep, possibly by several threads at a time; every method
-    may be left out."""
+    """Receives the progress of a sweep, possibly from several threads; every method is optional."""
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:
-        """After each evaluation of a run: its environment steps so far, summed over seeds."""
+        """Called after each evaluation. steps: environment steps so far, summed over seeds."""
 
     def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
-        """When a run has ended."""
+        """Called when a run has ended."""
 
 
 Train = Callable[[Sequence[PlannedRun], Event, Listener], None]
-"""`train_batch`, or the same elsewhere."""
+"""`train_batch`, or an equivalent for other processes or machines."""
 
 
 def execute(
@@ -71,22 +70,21 @@ def execute(
     retries: int = 0,
     train: Train | None = None,
 ) -> None:
-    """Train every run that is not done and publish each result as soon as it is complete. Runs that
-    another process has claimed are left to it; at the end they are waited for, and trained here if
-    it stops without a result.
+    """Train every run that is not done and publish each result when it is complete. Runs claimed by
+    another process are waited for at the end, and trained here if that process stops without a
+    result.
 
     Up to `batched_runs` runs of equal shape share a program, and `workers` programs run at a time.
-    A program that fails does not stop the others; its runs are tried up to `retries` times more,
-    each alone, and the error of those that fail again is raised at the end. Ctrl-C stops
-    every running program at its next evaluation, with a checkpoint where there is a run folder;
-    nothing more is started, and interrupted runs are not published."""
+    A program that fails does not stop the others; its runs are retried up to `retries` times, each
+    alone, and the error is raised at the end. Ctrl-C stops every program at its next evaluation,
+    with a checkpoint if there is a run folder; interrupted runs are not published."""
     listener = listener or Listener()
     train = partial(_train_again, train or train_batch, retries)
-    left, told = list(runs), False
+    left, reported = list(runs), False
     while left := _execute_once(batches(left, batched_runs), train, listener, workers):
-        for run in left if not told else ():
+        for run in left if not reported else ():
             listener.on_end(run, Outcome("elsewhere", "is trained by another process"))
-        told = True
+        reported = True
         time.sleep(POLL_SECONDS)
         for run in left:
             if run.state == "done":
@@ -96,7 +94,7 @@ def execute(
 def _execute_once(
     groups: list[list[PlannedRun]], train: Train, listener: Listener, workers: int
 ) -> list[PlannedRun]:
-    """Train each group that can be claimed; returns the runs that other processes have."""
+    """Train each group that can be claimed; returns the runs claimed by other processes."""
     stop, failures, elsewhere = Event(), [], []
     with ThreadPoolExecutor(workers) as pool:
         jobs: dict[Future[list[PlannedRun]], list[PlannedRun]] = {
@@ -130,7 +128,7 @@ def _execute_once(
 def _train_claimed(
     train: Train, runs: list[PlannedRun], stop: Event, listener: Listener
 ) -> list[PlannedRun]:
-    """Train those of the runs that no other process trains, and return the others."""
+    """Train the runs that no other process trains, and return the others."""
     with claimed(runs) as mine:
         if mine and not stop.is_set():
             for run in mine:
@@ -142,7 +140,7 @@ def _train_claimed(
 def _train_again(
     train: Train, retries: int, runs: Sequence[PlannedRun], stop: Event, listener: Listener
 ) -> None:
-    """Train, and if that fails, each run alone: what fails one run does not fail the others."""
+    """Train, and on failure retry each run alone, so that one run does not fail the others."""
     try:
         train(runs, stop, listener)
     except Exception as error:
@@ -152,7 +150,7 @@ def _train_again(
         for run in runs:
             if run.state == "done":
                 continue
-            listener.on_end(run, Outcome("retried", f"is tried again, after: {error}"))
+            listener.on_end(run, Outcome("retried", f"is retried after: {error}"))
             try:
                 _train_again(train, retries - 1, [run], stop, listener)
             except Exception as again:
@@ -169,7 +167,7 @@ def train_batch(runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> 
 
 
 def apart(workers: int) -> Train:
-    """`train_apart` with a share of this machine for each of the programs at a time."""
+    """`train_apart` with a share of this machine for each of `workers` programs."""
     free: SimpleQueue[dict[str, str]] = SimpleQueue()
     for share in shares(workers):
         free.put(share)
@@ -187,12 +185,12 @@ def apart(workers: int) -> Train:
 def train_apart(
     runs: Sequence[PlannedRun], stop: Event, listener: Listener, share: dict[str, str]
 ) -> None:
-    """The same in a process of its own, with the environment variables `share`.
+    """`train_batch` in another process, with the environment variables `share`.
 
-    After each evaluation the process waits for an answer, a line on its standard input, and stops
-    if that is closed: by `stop`, or by the end of this process. It has a session of its own, so
-    that Ctrl-C reaches it only in this way."""
-    # By default every process would reserve most of the GPU's memory.
+    After each evaluation the process waits for a line on its standard input, and stops if that is
+    closed: by `stop`, or by the end of this process. It runs in a new session, so that Ctrl-C
+    reaches it only in this way."""
+    # By default every process reserves most of the GPU's memory.
     environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, **share}
     with TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -223,7 +221,7 @@ def train_apart(
 
 
 def _answer(stream: IO[str], line: str, stop: Event) -> None:
-    # The process may have failed already, which its exit code says.
+    # The process may have failed already; its exit code is checked later.
     with suppress(OSError, ValueError):
         if stop.is_set():
             stream.close()
@@ -233,7 +231,7 @@ def _answer(stream: IO[str], line: str, stop: Event) -> None:
 
 
 def forward(report: dict, runs: Sequence[PlannedRun], listener: Listener) -> None:
-    """Pass a line of `sweeps.worker` on to the listener."""
+    """Pass a report of `sweeps.worker` on to the listener."""
     run = runs[report["run"]]
     if "steps" in report:
         listener.on_steps(run, report["steps"])
@@ -252,7 +250,7 @@ def _recorder(run: PlannedRun, stop: Event, listener: Listener) -> Recorder:
 
 def _finish(run: PlannedRun, result: TrainResult) -> Outcome:
     if result.interrupted:
-        again = "it can be resumed" if run.folder else "it kept no run folder to resume from"
+        again = "it can be resumed" if run.folder else "it has no run folder to resume from"
         return Outcome("interrupted", f"interrupted; {again}")
     publish(result, run.result_file)
     final, timing = result.returns[:, -1].mean(axis=-1), result.timing

@@ -7,9 +7,9 @@
     samples: 5
     steps: 2e3
 
-Fields are those of `TrainConfig`, dotted or nested, and `preset`. Lists are crossed with each other
-and with `samples` random points; with `halving: R` all but the best R-th of the runs are stopped
-early (`halving.py`). No JAX, and no environment is built."""
+Fields are those of `TrainConfig`, dotted or nested, and `preset`. The grid is the product of all
+lists and of `samples` random points; with `halving: R` all but the best R-th of the runs are
+stopped early (`halving.py`). No JAX, and no environment is built."""
 
 import hashlib
 import json
@@ -33,9 +33,9 @@ from dgmarl.trust import is_code
 MOST_RUNS = 100_000
 LONGEST_NAME = 150
 MAPPINGS = (*SECTIONS, "env_options")
-"""Fields with fields of their own."""
+"""Fields that are mappings."""
 KIND = ("env", "method", "graph")
-"""Fields that a name shows without saying which they are."""
+"""Fields whose values appear in a run's name without the field's name."""
 Values = dict[str, Any]
 """Values of one run by dotted name."""
 DISTRIBUTIONS: dict[str, Callable[[list[Any], float], Any]] = {
@@ -43,35 +43,35 @@ DISTRIBUTIONS: dict[str, Callable[[list[Any], float], Any]] = {
     "loguniform": lambda ends, u: ends[0] * (ends[1] / ends[0]) ** u,
     "choice": lambda options, u: options[int(u * len(options))],
 }
-"""From what the file gives and a number in [0, 1) to a sample."""
+"""A sample from the values in the file and a number in [0, 1)."""
 
 
 class Halving(NamedTuple):
     """Successive halving of the runs of a grid."""
 
     reduction: int
-    """Of so many runs one goes on after each rung."""
+    """One in this many runs continues after each rung."""
     rungs: int = 3
-    """How often; the last time at a `reduction`-th of the steps, each time before at a
+    """Number of rungs; the last is at a `reduction`-th of the steps, each other one at a
     `reduction`-th of the next."""
 
 
 def halving_of(grid: Mapping[str, Any]) -> Halving | None:
-    """What a grid says about stopping runs early."""
+    """The successive halving that a grid asks for."""
     given = {name: convert(grid[name], int, name) for name in ("halving", "rungs") if name in grid}
     if not given:
         return None
     halving = Halving(given.get("halving", 0), given.get("rungs", 3))
     if not (2 <= halving.reduction <= 100 and 1 <= halving.rungs <= 20):
         raise UsageError(
-            f"halving is {given.get('halving')!r} and rungs is {halving.rungs}, but of 2 to 100 "
-            "runs one goes on (`halving: 3`), at 1 to 20 rungs (`rungs: 3`): correct them."
+            f"halving is {given.get('halving')!r} and rungs is {halving.rungs}, but must be from 2 "
+            "to 100 and from 1 to 20: give for example `halving: 3` and `rungs: 3`."
         )
     return halving
 
 
 def expand(grid: Mapping[str, Any]) -> dict[str, Values]:
-    """The runs of a grid by name; a name holds only what varies."""
+    """The runs of a grid by name; a name contains only the values that vary."""
     halving_of(grid)
     fields = _flatten({name: grid[name] for name in grid if name not in ("halving", "rungs")})
     samples = convert(fields.pop("samples", 1), int, "samples")
@@ -106,7 +106,7 @@ def config_of(values: Values, like: str = "") -> TrainConfig:
 
 
 def _flatten(values: Mapping[Any, Any], where: str = "") -> Values:
-    """Nested fields by dotted name, each of them once."""
+    """Nested fields by dotted name; a duplicate raises UsageError."""
     flat: Values = {}
     for key, value in values.items():
         if not isinstance(key, str) or not key:
@@ -122,22 +122,21 @@ def _flatten(values: Mapping[Any, Any], where: str = "") -> Values:
 
 def _axis(name: str, values: list[Any]) -> list[Any]:
     if not values:
-        raise UsageError(f"{name} is {values!r}, but an axis lists at least one value.")
+        raise UsageError(f"{name} is {values!r}, but an axis needs at least one value.")
     for key, count in Counter(map(_key, values)).items():
         if count > 1:
-            raise UsageError(f"{name} lists {key} {count} times: every value once is enough.")
+            raise UsageError(f"{name} lists {key} {count} times: give every value once.")
     return values
 
 
 def _is_search(name: str, value: Any) -> bool:
-    """Whether a value is a distribution; a section may have a field of that name."""
-    return (isinstance(value, Mapping) and len(value) == 1 and name not in MAPPINGS) and next(
-        iter(value)
-    ) in DISTRIBUTIONS
+    """Whether a value is a distribution rather than a section."""
+    single = isinstance(value, Mapping) and len(value) == 1 and name not in MAPPINGS
+    return single and next(iter(value)) in DISTRIBUTIONS
 
 
 def _points(searched: Values, samples: int, seed: int) -> list[Values]:
-    """`samples` random points; more samples begin with the same ones."""
+    """`samples` random points; the first ones do not depend on `samples`."""
     ranges = {name: _range(name, *next(iter(searched[name].items()))) for name in sorted(searched)}
     draw = random.Random(seed).random
     return [
@@ -147,7 +146,7 @@ def _points(searched: Values, samples: int, seed: int) -> list[Values]:
 
 
 def _range(name: str, kind: str, values: Any) -> tuple[str, list[Any]]:
-    """A distribution with valid parameters."""
+    """Kind and parameters of a distribution; invalid ones raise UsageError."""
     if not isinstance(values, list) or not values:
         raise UsageError(f"{name} is {{{kind}: {values!r}}}, but {kind} needs a list of values.")
     if kind == "choice":
@@ -164,7 +163,7 @@ def _range(name: str, kind: str, values: Any) -> tuple[str, list[Any]]:
 
 
 def _relevant(run: Values) -> Values:
-    """Without a graph source, if the method uses none: the run is the same for all of them."""
+    """Drop `graph` if the method uses none, since it has no effect."""
     method = METHODS.get(str(run.get("method", TrainConfig.method)))
     unused = method is not None and not method.uses_graph
     return {name: value for name, value in run.items() if name != "graph" or not unused}
@@ -186,12 +185,12 @@ def _named(runs: Iterable[Values], varying: list[str]) -> dict[str, Values]:
 
 
 def _name(run: Values, shown: Mapping[str, str]) -> str:
-    """A path below the sweep's folder: `lbf_5x5-2p-1f__ippo-dg/hidden=32`. Reports call variants of
-    a method by its last part, which is the same in every environment."""
+    """A path below the sweep's folder: `lbf_5x5-2p-1f__ippo-dg/hidden=32`. Reports label variants
+    of a method by the last part, which is the same in every environment."""
     kind = [_text(name, run[name]) for name in KIND if name in shown and name in run]
     others = [f"{shown[name]}={_text(name, run[name])}" for name in shown if name not in KIND]
     parts = ("__".join(part) for part in (kind, others) if part)
-    # Field names, too, may hold anything.
+    # Field names may contain any characters, too.
     safe = (re.sub(r"[^A-Za-z0-9_.+=-]+", "_", part).strip("._-") or "run" for part in parts)
     return "/".join(safe) or "run"
 
@@ -204,5 +203,5 @@ def _text(name: str, value: Any) -> str:
 
 
 def _key(value: Any) -> str:
-    """Equal for equal values."""
+    """A key that is equal for equal values."""
     return json.dumps(value, sort_keys=True, default=str)

@@ -1,8 +1,8 @@
-"""Successive halving: runs that fall behind are stopped early (Li et al. 2020, asynchronous).
+"""Asynchronous successive halving (Li et al. 2020), which stops poor runs early.
 
-At each rung, a number of steps, a run goes on if its return is among the best `1 / reduction` of
-those that have come so far. Runs compete within one environment, method and graph. The decisions
-are those of Ray Tune's `AsyncHyperBandScheduler`."""
+At each rung, a number of steps, a run continues if its return is among the best `1 / reduction` of
+the runs that have reached the rung so far. Runs compete within one environment, method and graph.
+Ray Tune's `AsyncHyperBandScheduler` makes the decisions."""
 
 import json
 from types import SimpleNamespace
@@ -48,7 +48,7 @@ def _group(config: TrainConfig) -> str:
 
 
 class Judge:
-    """Decides which runs go on. history: evaluations that were judged before."""
+    """Decides which runs continue. history: evaluations that were judged before."""
 
     def __init__(self, halving: Halving, history: list[Standing]):
         self.halving = halving

@@ -1,8 +1,8 @@
-"""From a grid, or another list of runs, to what is trained: bad configurations are left out with
-their sentence, and the others are executed with one progress bar.
+"""Plans and trains the runs of a grid or of another list: invalid configurations are skipped with
+a message, the others are executed with one progress bar.
 
-A sweep's folder holds `sweep.yaml`, the grid, and one run folder per run, with the published result
-of a finished run as `result.json`."""
+The folder of a sweep holds the grid as `sweep.yaml` and one run folder per run, with the published
+result of a finished run as `result.json`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,13 +29,13 @@ GRID = "sweep.yaml"
 
 
 class Plan(NamedTuple):
-    """Runs with their configurations and output locations, each once."""
+    """Runs with their configurations and output locations."""
 
     runs: list[PlannedRun]
     not_runnable: dict[str, str]
-    """Runs that this version cannot train, by name, and why."""
+    """Reasons why runs cannot be trained, by name."""
     halving: Halving | None = None
-    """How runs that fall behind are stopped."""
+    """Successive halving of the runs."""
 
 
 class Resources(NamedTuple):
@@ -46,24 +46,24 @@ class Resources(NamedTuple):
     batched: int = BATCHED_RUNS
     """Runs of equal shape in one program."""
     apart: bool = False
-    """Each program in its own process."""
+    """Run each program in its own process."""
     retries: int = 0
-    """How often a run that fails is tried again."""
+    """Number of times that a failed run is retried."""
     executor: Literal["local", "ray"] = "local"
-    """Where: on this machine, or on those of a Ray cluster."""
+    """Train on this machine or on a Ray cluster."""
     address: str = "local"
-    """Of the Ray cluster: `auto` for the one of this machine, `ray://HOST:PORT`, or `local`, which
-    starts one here."""
+    """Address of the Ray cluster: `auto` for that of this machine, `ray://HOST:PORT`, or `local` to
+    start one."""
     cpus: int = 1
-    """Cores of each program; with Ray."""
+    """CPU cores per program, with Ray."""
     gpus: float = 0.0
-    """GPUs of each program, also a part of one; with Ray."""
+    """GPUs per program, possibly a fraction, with Ray."""
     storage: str = ""
-    """An fsspec address for runs on the way, where machines share no disk; with Ray."""
+    """fsspec URL that transfers runs between machines without a shared disk, with Ray."""
 
 
 RAY_TASKS = 100
-"""Programs that are submitted to Ray at a time, by default."""
+"""Default number of programs submitted to Ray at a time."""
 
 
 def resources_of(
@@ -73,8 +73,8 @@ def resources_of(
     executor: Literal["local", "ray"],
     **of_ray: Any,
 ) -> Resources:
-    """Checked resources of a sweep. workers: by default one program at a time, or with Ray as many
-    as the cluster has room for."""
+    """Validated resources of a sweep. workers: default: one program at a time, with Ray as many as
+    the cluster has room for."""
     if executor not in ("local", "ray"):
         raise UsageError(f"executor is {executor!r}, but must be 'local' or 'ray'.")
     n_programs = workers or (RAY_TASKS if executor == "ray" else 1)
@@ -83,20 +83,20 @@ def resources_of(
     for name, value in of_ray.items():
         if executor == "local" and value != Resources._field_defaults[name]:
             raise UsageError(
-                f"{name} is {value}, which only a Ray cluster needs: give --executor ray as well, "
-                "or leave it out."
+                f"{name} is {value}, which only applies to a Ray cluster: give --executor ray as "
+                "well, or leave it out."
             )
     if resources.gpus > 1 and resources.gpus % 1:
         raise UsageError(
-            f"gpus is {resources.gpus:g}, but a program has a part of one GPU or several whole "
-            "ones: give a number up to 1, or a whole number."
+            f"gpus is {resources.gpus:g}, but a program uses a fraction of one GPU or several "
+            "whole GPUs: give a number up to 1, or a whole number."
         )
     return resources
 
 
 @contextmanager
 def connected(resources: Resources) -> Iterator[None]:
-    """A connection to the Ray cluster, if there is one; to be made before JAX computes anything."""
+    """Connect to the Ray cluster, if one is used; to be called before JAX computes anything."""
     if resources.executor == "local":
         yield
         return
@@ -116,8 +116,7 @@ def connected(resources: Resources) -> Iterator[None]:
 def plan_grid(grid: Mapping[str, Any], out: Path, trusted: bool = False) -> Plan:
     """The runs of a grid with folders below `out`.
 
-    trusted: execute the files of environments, for the presets of what they wrap; else none is
-      built."""
+    trusted: build custom environments, to use the presets of the environments that they wrap."""
     plan = Plan([], {}, halving_of(grid))
     for name, values in expand(grid).items():
         folder, resolved = out / name, partial(config_of, values)
@@ -136,15 +135,15 @@ def begin_sweep(
     trust: bool = False,
     executor: str = "local",
 ) -> Plan:
-    """The runs of a grid that can be trained; the grid is kept in `out`, to which a grid that
-    differs is admitted only with the same runs and further ones.
+    """The runs of a grid that can be trained. The grid is written to `out`; an earlier grid there
+    must be a subset of it.
 
-    origin: the file that names the grid's environments, if it was not the user himself."""
+    origin: the file that the grid comes from, whose code needs trust; empty: the user's program."""
     planned = plan_grid(grid, out)
     if planned.halving and executor == "local":
         raise UsageError(
-            "The grid asks for successive halving, which is Ray Tune's: give --executor ray, or "
-            "leave out halving and rungs."
+            "The grid has successive halving, which needs Ray Tune: give --executor ray, or leave "
+            "out halving and rungs."
         )
     for run in planned.runs if origin else ():
         require_trust(origin, trust=trust, **run.config.names)
@@ -168,13 +167,13 @@ def _refuse_other(before: dict[str, Any], now: dict[str, Any], out: Path) -> Non
         if now.get(name) != values:
             raise UsageError(
                 f"{out} holds the sweep of another grid, whose run {name} this one "
-                f"{'changes' if name in now else 'lacks'}: give that grid with further values, "
-                "or choose another folder."
+                f"{'changes' if name in now else 'lacks'}: add values to that grid, or choose "
+                "another folder."
             )
 
 
 def without_refused(plan: Plan) -> Plan:
-    """Without runs that the environment rules out, such as for lack of an oracle graph."""
+    """Drop runs that the environment does not support, for example without an oracle graph."""
     checked = Plan([], dict(plan.not_runnable), plan.halving)
     for run in plan.runs:
         try:
@@ -189,35 +188,35 @@ def without_refused(plan: Plan) -> Plan:
 
 
 def _begin(source: GraphSource, env: Environment) -> None:
-    """Raises what a graph source lacks; without computing anything, if it is only traced."""
+    """Raise UsageError if a graph source cannot be used; tracing this computes nothing."""
     source.init(jax.random.key(0), env)
 
 
 def refuse_empty(plan: Plan) -> None:
-    """Say why, if none of the runs can be trained."""
+    """Raise UsageError if none of the runs can be trained."""
     if not plan.runs:
         raise UsageError(next(iter(plan.not_runnable.values())))
 
 
 def prepare_process(resources: Resources) -> None:
-    """Before JAX's first computation: all cores, and no GPU if others do the training."""
+    """Use all cores, and no GPU if other processes train; call before JAX computes anything."""
     if resources.apart or resources.executor == "ray":
         jax.config.update("jax_platforms", "cpu")
     use_all_cores()
 
 
 def train_plan(plan: Plan, resources: Resources) -> None:
-    """Train what has no result yet, with one progress bar."""
+    """Train the runs without a result, with one progress bar."""
     with SweepDisplay(plan.runs) as display:
         for name, reason in plan.not_runnable.items():
             display.bar.console.print(
-                f"left out: {name}: {reason}", markup=False, highlight=False, soft_wrap=True
+                f"skipped: {name}: {reason}", markup=False, highlight=False, soft_wrap=True
             )
         execute_plan(plan, resources, display)
 
 
 def execute_plan(plan: Plan, resources: Resources, listener: Listener | None = None) -> None:
-    """Train what has no result yet."""
+    """Train the runs without a result."""
     if resources.executor == "ray":
         from dgmarl.sweeps.ray_executor import RayExecutor, Task
 
@@ -229,7 +228,7 @@ def execute_plan(plan: Plan, resources: Resources, listener: Listener | None = N
         plan.runs,
         listener,
         workers=resources.workers,
-        # A program lasts as long as the longest of its runs.
+        # A program lasts as long as its longest run.
         batched_runs=1 if plan.halving else resources.batched,
         retries=resources.retries,
         train=train,

@@ -1,4 +1,4 @@
-"""Runs that are to be trained: configuration, output files, and how far each one is."""
+"""Planned runs: configuration, output files and state."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,19 +22,19 @@ State = Literal["done", "begun", "waiting"]
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """A configuration and where its outcome is written."""
+    """A configuration and its output files."""
 
     name: str
-    """Shown to the user."""
+    """Name shown to the user."""
     config: TrainConfig
     result_file: Path
-    """JSON file that is written when the run is finished."""
+    """JSON file, written when the run is finished."""
     folder: Path | None = None
     """Run folder with checkpoints; without one an interrupted run starts again."""
 
     @property
     def state(self) -> State:
-        """`done` with a result file of as many steps and seeds or stopped early, `begun` with a run
+        """`done`: stopped early, or with a result of as many steps and seeds; `begun`: with a run
         folder to resume."""
         if self.stopped_early or self._is_published:
             return "done"
@@ -55,11 +55,11 @@ class PlannedRun:
 
     @property
     def stopped_early(self) -> bool:
-        """By successive halving."""
+        """Whether successive halving has stopped the run."""
         return self.folder is not None and (self.folder / STOPPED_EARLY).is_file()
 
     def note_failure(self, sentence: str) -> None:
-        """Keep why the run failed, for `sweep status`; empty: it did not, or is tried again."""
+        """Store why the run failed, for `sweep status`; an empty sentence removes it."""
         if self.folder is not None and sentence:
             write_atomic(self.folder / FAILURE, sentence + "\n")
         elif self.folder is not None:
@@ -70,7 +70,7 @@ class PlannedRun:
         return None if self.folder is None else RunFolder(self.folder)
 
     def to_values(self) -> dict[str, Any]:
-        """As JSON values, for another process."""
+        """The run as JSON values, for another process."""
         folder = self.folder and self.folder.absolute()
         return plain(replace(self, result_file=self.result_file.absolute(), folder=folder))
 
@@ -82,8 +82,8 @@ class PlannedRun:
 
 @cache
 def _extent(result_file: Path, changed: int) -> tuple[float, float]:
-    """Steps and seeds of a published result. What cannot be read is left as it is, for the user to
-    look at. changed: when it was, so that a file is read again after it was written anew."""
+    """Steps and seeds of a published result; infinite for an unreadable one, which is thus not
+    overwritten. changed: time of the last change, so that changed files are read again."""
     with suppress(UsageError, ValueError, TypeError, KeyError):
         config = from_json(read_bytes(result_file))["config"]
         return float(config["steps"]), float(config["seeds"])
@@ -93,8 +93,8 @@ def _extent(result_file: Path, changed: int) -> tuple[float, float]:
 def batches(runs: Iterable[PlannedRun], batched_runs: int) -> list[list[PlannedRun]]:
     """Group the runs that are not done by equal `shape`, at most `batched_runs` to a group.
 
-    Resumed and new runs are kept apart, because they would not be evaluated at the same steps; runs
-    that were begun together are resumed together, which preserves rounding."""
+    Resumed and new runs are separated, because they are not evaluated at the same steps; runs begun
+    together are resumed together, which preserves rounding."""
     groups: dict[tuple[bool, str], list[PlannedRun]] = {}
     for run in runs:
         state = run.state

@@ -31,10 +31,10 @@ PUBLISHED_METRICS = (
 
 
 def published(result: TrainResult) -> dict[str, Any]:
-    """Configuration, code version, and per seed and evaluation the steps, the return and the
-    training metrics that tables and figures use."""
+    """Configuration, code version, and the steps, returns and metrics that tables and figures use,
+    per seed and evaluation."""
     config = result.config
-    # Batched with graph credit, runs of local and global credit report the graph of self-loops.
+    # Local and global credit batched with graph credit report the self-loop graph.
     without = ("graph_",) if not find_method(config.method).uses_graph else ()
     metrics = {
         name: _rounded(result.metrics[name], 3)

@@ -1,9 +1,9 @@
-"""Train batches of runs as tasks of a Ray cluster.
+"""Trains batches of runs as tasks of a Ray cluster.
 
-A task starts `sweeps.worker` with its share of the machine and reports to an actor, the `Post`,
-which the launcher reads: tasks give GPU memory back when they end, actors would keep it. Where a
-task finds the launcher's claim, the disk is shared and run folders are written in their place;
-elsewhere it trains in a scratch folder and sends the run back after every checkpoint."""
+A task starts `sweeps.worker` with its share of the machine and reports to the actor `Post`, which
+the launcher reads. Training runs in tasks because they free GPU memory at their end, unlike actors.
+If a task finds the launcher's claim, the disk is shared and it writes to the run folders directly;
+otherwise it trains in a scratch folder and sends the run back after every checkpoint."""
 
 import logging
 import os
@@ -44,17 +44,17 @@ from dgmarl.sweeps.halving import Judge, Standing, standings
 from dgmarl.sweeps.planned import PlannedRun, batches
 
 POLL_SECONDS = 0.5
-"""Between two looks at what tasks have reported."""
+"""Interval between requests for the reports of tasks."""
 MOST_LOSSES = 5
-"""How often a worker may be lost before its runs have got any further."""
+"""Number of workers that may be lost without progress of their runs."""
 LOSS_SECONDS = 3.0
-"""Wait after the first loss; after the second in turn it is twice as long, and so on."""
+"""Wait after the first loss; twice as long after the second without progress, and so on."""
 LOST = (
     *(LocalRayletDiedError, NodeDiedError, ObjectLostError, OutOfMemoryError),
     WorkerCrashedError,
 )
 HEAD = {"node:__internal_head__": 0.001}
-"""A resource of the one node that a cluster cannot lose."""
+"""A resource of the head node, which a cluster cannot lose."""
 
 
 class Task(NamedTuple):
@@ -63,26 +63,26 @@ class Task(NamedTuple):
     cpus: int = 1
     gpus: float = 0.0
     storage: str = ""
-    """An fsspec address to which runs are sent, instead of to the launcher."""
+    """fsspec URL to which runs are sent instead of to the launcher."""
 
 
 class Job(NamedTuple):
-    """What a task is told about its runs."""
+    """The input of a task."""
 
     key: str
     runs: list[dict[str, Any]]
     owner: str
-    """What the launcher's claim says: whoever can read it shares its disk."""
+    """Content of the launcher's claim; a machine that can read it shares the disk."""
     begun: list[Any]
-    """References of archives of the runs that have been begun, else None."""
+    """Reference to the archive of each run that has been begun, else None."""
     task: Task
     halving: bool
 
 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
-    """A connection to a Ray cluster, to be made before JAX computes anything. address: `local`
-    starts one on this machine. One that the caller has made is used, and kept."""
+    """Connect to a Ray cluster; to be called before JAX computes anything. address: `local` starts
+    one on this machine. An existing connection is used and kept."""
     if ray.is_initialized():
         yield
         return
@@ -94,7 +94,7 @@ def connected(address: str) -> Iterator[None]:
         ray.init(address, **quiet)
     except (RayError, OSError, RuntimeError, ValueError, ImportError) as error:
         raise UsageError(
-            f"--address is {address}, but no Ray cluster can be used there ({_line(error)}): start "
+            f"--address is {address}, but there is no Ray cluster to use ({_line(error)}): start "
             "one with `ray start --head`, or give --address local."
         ) from None
     try:
@@ -104,7 +104,7 @@ def connected(address: str) -> Iterator[None]:
 
 
 class RayExecutor:
-    """A `Train` whose batches are tasks of the cluster that `connected` has joined."""
+    """A `Train` function that trains batches as tasks of the connected cluster."""
 
     def __init__(self, task: Task, runs: Sequence[PlannedRun], halving: Halving | None):
         self.task, self.halving = task, halving
@@ -124,21 +124,21 @@ class RayExecutor:
             )
 
     def __call__(self, runs: Sequence[PlannedRun], stop: Event, listener: Listener) -> None:
-        """Train, also if workers are lost, as long as the runs get any further."""
-        n_losses, heard = 0, _Progress(listener)
+        """Train; if workers are lost, retry as long as the runs make progress."""
+        n_losses, progress = 0, _Progress(listener)
         while groups := self._left(runs, listener):
             try:
                 for group in groups:
-                    self._train(group, stop, heard)
+                    self._train(group, stop, progress)
                 return
             except LOST as error:
-                n_losses = 1 if heard.got_further() else n_losses + 1
+                n_losses = 1 if progress.made() else n_losses + 1
                 if n_losses > MOST_LOSSES:
                     raise RunError(
-                        f"{n_losses} workers were lost, one after the other ({_line(error)}): see "
-                        "the logs of the Ray cluster."
+                        f"{n_losses} workers were lost without progress ({_line(error)}): see the "
+                        "logs of the Ray cluster."
                     ) from None
-                again = Outcome("retried", f"is tried again, its worker was lost: {_line(error)}")
+                again = Outcome("retried", f"is retried, its worker was lost: {_line(error)}")
                 for run in runs:
                     if run.state != "done":
                         listener.on_end(run, again)
@@ -147,7 +147,7 @@ class RayExecutor:
                 raise RunError(f"Ray: {_line(error)}") from None
 
     def _left(self, runs: Sequence[PlannedRun], listener: Listener) -> list[list[PlannedRun]]:
-        """What is still to be trained, once all that the storage has is here."""
+        """The batches that are still to be trained, after fetching from the storage."""
         for run in runs if self.storage else ():
             if run.state != "done":
                 self._fetch(run)
@@ -156,7 +156,7 @@ class RayExecutor:
         return batches(runs, len(runs))
 
     def _train(self, runs: list[PlannedRun], stop: Event, listener: Listener) -> None:
-        # The process of a lost worker stops at its next evaluation.
+        # Wait for the process of a lost worker, which stops at its next evaluation.
         while any(map(is_written, runs)) and not stop.wait(POLL_SECONDS):
             pass
         if stop.is_set():
@@ -181,7 +181,7 @@ class RayExecutor:
             raise RunError(sentence)
 
     def _has_begun_when_stopped(self, task: Any, key: str) -> bool:
-        """Ask a task to stop at its next evaluation, or never to begin."""
+        """Ask a task to stop at its next evaluation, or cancel one that has not begun."""
         begun: Any = ray.get(self.post.stop.remote(key))
         if not begun:
             ray.cancel(task)
@@ -197,7 +197,7 @@ class RayExecutor:
             forward(report, runs, listener)
 
     def _fetch(self, run: PlannedRun) -> None:
-        """Bring here what the storage has, if it is newer."""
+        """Unpack the archive in the storage, if it is newer."""
         assert self.storage is not None
         archive = self.storage.read(run)
         if archive and newest_checkpoint(archive, run) > _newest(run):
@@ -205,20 +205,20 @@ class RayExecutor:
 
 
 class _Progress(Listener):
-    """A listener that passes on what it hears, and remembers how far runs have got."""
+    """A listener that forwards everything and tracks the progress of runs."""
 
     def __init__(self, listener: Listener):
-        self.listener, self.further = listener, False
+        self.listener, self.progressed = listener, False
         self.steps: dict[PlannedRun, int] = {}
 
-    def got_further(self) -> bool:
-        """Whether some run has had more steps than ever before, since the last call."""
-        further, self.further = self.further, False
-        return further
+    def made(self) -> bool:
+        """Whether some run has reached more steps than before the last call."""
+        progressed, self.progressed = self.progressed, False
+        return progressed
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:
         if steps > self.steps.get(run, 0):
-            self.steps[run], self.further = steps, True
+            self.steps[run], self.progressed = steps, True
         self.listener.on_steps(run, steps)
 
     def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
@@ -226,7 +226,7 @@ class _Progress(Listener):
 
 
 class Post:
-    """An actor between tasks and their launcher. It ends with the launcher."""
+    """An actor that passes reports from tasks to their launcher. It ends with the launcher."""
 
     def __init__(self, halving: Halving | None, history: list[Standing]):
         self.judge = Judge(halving, history) if halving else None
@@ -235,12 +235,12 @@ class Post:
         self.stopped: set[str] = set()
 
     def begin(self, key: str) -> bool:
-        """A task has begun; returns whether it is still wanted."""
+        """Register that a task has begun; returns whether to go on."""
         self.begun.add(key)
         return key not in self.stopped
 
     def report(self, key: str, report: dict[str, Any], standing: Standing | None = None) -> str:
-        """Keep a report for the launcher; returns `stop`, `stop early` or nothing."""
+        """Store a report for the launcher; returns `stop`, `stop early` or an empty text."""
         self.reports[key].append(report)
         if key in self.stopped:
             return "stop"
@@ -258,7 +258,7 @@ class Post:
 
 
 def train_job(job: Job, post: Any) -> str:
-    """In a Ray task: train the runs of a job; returns why that failed, or nothing."""
+    """Train the runs of a job in a Ray task; returns an error message or an empty text."""
     try:
         if ray.get(post.begin.remote(job.key)):
             _train_here(job, post)
@@ -270,31 +270,31 @@ def train_job(job: Job, post: Any) -> str:
 def _train_here(job: Job, post: Any) -> None:
     runs = [PlannedRun.from_values(values) for values in job.runs]
     with ExitStack() as stack:
-        if travels := bool(job.task.storage) or not _shares_disk(runs[0], job.owner):
+        if remote := bool(job.task.storage) or not _shares_disk(runs[0], job.owner):
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="dgmarl-sweep-")))
             runs = [_moved(run, scratch / str(k)) for k, run in enumerate(runs)]
             for run, archive in zip(runs, job.begun, strict=True):
                 if archive is not None:
                     unpack(ray.get(archive), run)
         stop = Event()
-        reports = TaskReports(job, post, runs, stop, travels)
+        reports = TaskReports(job, post, runs, stop, remote)
         train_apart(runs, stop, reports, task_share(job.task.cpus, job.task.gpus))
 
 
 class TaskReports(Listener):
-    """A listener that tells the post, and does what it answers."""
+    """A listener that reports to the `Post` and follows its answers."""
 
-    def __init__(self, job: Job, post: Any, runs: Sequence[PlannedRun], stop: Event, travels: bool):
-        self.job, self.post, self.stop, self.travels = job, post, stop, travels
+    def __init__(self, job: Job, post: Any, runs: Sequence[PlannedRun], stop: Event, remote: bool):
+        self.job, self.post, self.stop, self.remote = job, post, stop, remote
         self.indices = {run: k for k, run in enumerate(runs)}
         self.storage = Storage(job.task.storage) if job.task.storage else None
         self.sent = {run: _newest(run) for run in runs}
         self.early: dict[PlannedRun, str] = {}
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:
-        """After an evaluation; a checkpoint that it has left is sent. The run waits meanwhile."""
+        """Report an evaluation and send a new checkpoint; the run waits meanwhile."""
         report: dict[str, Any] = {"run": self.indices[run], "steps": steps}
-        if self.travels and self.sent[run] != (newest := _newest(run)):
+        if self.remote and self.sent[run] != (newest := _newest(run)):
             self.sent[run] = newest
             report["archive"] = self._send(run)
         standing = standings(run)[-1] if self.job.halving else None
@@ -308,18 +308,18 @@ class TaskReports(Listener):
             self.stop.set()
 
     def on_end(self, run: PlannedRun, outcome: Outcome) -> None:
-        """After the last checkpoint, and the result if there is one."""
+        """Report the end of a run, after its last checkpoint and its result."""
         if (sentence := self.early.get(run)) and outcome.status == "interrupted":
             assert run.folder is not None
             write_atomic(run.folder / STOPPED_EARLY, sentence + "\n")
             outcome = Outcome("stopped", sentence)
         report = {"run": self.indices[run], **outcome._asdict()}
-        if self.travels:
+        if self.remote:
             report["archive"] = self._send(run)
         ray.get(self.post.report.remote(self.job.key, report))
 
     def _send(self, run: PlannedRun) -> bytes:
-        """The run for the launcher; nothing if it goes to the storage."""
+        """The archive of a run for the launcher; empty if it is sent to the storage."""
         archive = pack(run)
         if self.storage is None:
             return archive
@@ -328,7 +328,7 @@ class TaskReports(Listener):
 
 
 class Storage:
-    """Archives of runs at any address that fsspec knows: `s3://bucket/grid`, `file:///folder`."""
+    """Archives of runs at an fsspec URL such as `s3://bucket/grid` or `file:///folder`."""
 
     def __init__(self, address: str):
         try:
@@ -340,18 +340,18 @@ class Storage:
             ) from None
 
     def write(self, run: PlannedRun, archive: bytes) -> None:
-        """Replace the archive of a run, whole or not at all."""
+        """Replace the archive of a run atomically."""
         try:
             with self.files.transaction, self.files.open(self._path(run), "wb") as file:
                 file.write(archive)
         except OSError as error:
             raise RunError(
                 f"{self._path(run)} cannot be written ({_line(error)}): make room or correct "
-                "--storage; what was there is intact."
+                "--storage; the previous archive is intact."
             ) from None
 
     def read(self, run: PlannedRun) -> bytes:
-        """The archive of a run; nothing if there is none."""
+        """The archive of a run; empty if there is none."""
         with suppress(FileNotFoundError):
             return self.files.cat_file(self._path(run))
         return b""
@@ -382,7 +382,7 @@ def _newest(run: PlannedRun) -> int:
 
 
 def _line(error: Exception) -> str:
-    """What an error says, without the traceback that Ray puts before it."""
+    """The message of an error without the traceback that Ray adds."""
     if isinstance(error, RayTaskError):
         error = error.cause if isinstance(error.cause, Exception) else error
     lines = str(error).strip().splitlines() or [type(error).__name__]

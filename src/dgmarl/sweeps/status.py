@@ -1,4 +1,4 @@
-"""How far the runs of a sweep are, from the files in its folder. Executes nothing that it names."""
+"""The state of the runs of a sweep, from the files in its folder; executes none of its code."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -18,20 +18,20 @@ class RunStatus(NamedTuple):
 
     name: str
     state: Literal["done", "stopped early", "running", "stopped", "failed", "waiting"]
-    """`stopped`: begun, and resumed by the next launch."""
+    """`stopped`: will be resumed by the next launch."""
     steps: int
-    """Environment steps so far, of all seeds."""
+    """Environment steps of all seeds so far."""
     total: int
     note: str
-    """Who trains it, or why it failed."""
+    """Which process trains it, or why it failed."""
 
 
 def sweep_status(out: Path) -> list[RunStatus]:
-    """Every run of the sweep in a folder."""
+    """The status of every run of the sweep in a folder."""
     if not (out / GRID).is_file():
         raise UsageError(
-            f"{out} is not the folder of a sweep (it has no {GRID}): name the one that "
-            "`dgmarl sweep` writes to."
+            f"{out} is not the folder of a sweep (it has no {GRID}): name a folder that "
+            "`dgmarl sweep` has written."
         )
     plan = plan_grid(read_yaml(out / GRID), out)
     refused = [RunStatus(name, "failed", 0, 0, why) for name, why in plan.not_runnable.items()]
@@ -58,7 +58,7 @@ def _text(path: Path) -> str:
 
 
 def _steps(folder: Path, most: int) -> int:
-    """Of all seeds so far, each at most what the run is to have."""
+    """Steps of all seeds so far, at most `most` of each."""
     last: dict[float, float] = {}
     with suppress(UsageError):  # damaged: training restores it
         last = {row["seed"]: row["step"] for row in read_metrics(folder)}

@@ -1,8 +1,8 @@
 """A process that trains one batch of runs for `executor.train_apart`.
 
-Standard input: one line, the planned runs as JSON, then one for each evaluation that is reported;
-the end of input asks it to stop. Standard output: one JSON object per evaluation and per finished
-run."""
+Standard input: one line with the planned runs as JSON, then one line in answer to each reported
+evaluation; the end of input asks it to stop. Standard output: one JSON object per evaluation and
+per finished run."""
 
 import json
 import os
@@ -27,8 +27,8 @@ class LineReports(Listener):
         self.stream, self.stop = stream, stop
 
     def on_steps(self, run: PlannedRun, steps: int) -> None:
-        """Environment steps of a run. Waits for the answer: meanwhile its folder does not change,
-        and whoever wants the run to stop says so now."""
+        """Report an evaluation and wait for the answer, which may ask to stop. The run folder does
+        not change meanwhile."""
         self._write({"run": self.indices[run], "steps": steps})
         if not os.read(STDIN, 1):
             self.stop.set()
@@ -37,7 +37,7 @@ class LineReports(Listener):
         self._write({"run": self.indices[run], **outcome._asdict()})
 
     def _write(self, report: dict) -> None:
-        # Without a reader the runs still end with a checkpoint.
+        # If the reader is gone, the runs still end with a checkpoint.
         with suppress(OSError):
             self.stream.write(json.dumps(report) + "\n")
             self.stream.flush()
@@ -45,7 +45,7 @@ class LineReports(Listener):
 
 def main() -> int:
     """Train the runs of the first line of standard input."""
-    # Whatever a library prints must not come between the reports.
+    # Output of libraries must not mix with the reports.
     reports = os.fdopen(os.dup(STDOUT), "w")
     os.dup2(STDERR, STDOUT)
     runs = [PlannedRun.from_values(values) for values in json.loads(_first_line() or b"[]")]
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def _first_line() -> bytes:
-    """Read unbuffered, as the answers are."""
+    """Read unbuffered, like the answers."""
     line = b""
     while not line.endswith(b"\n") and (part := os.read(STDIN, 1 << 16)):
         line += part

@@ -1,6 +1,4 @@
-"""Who listens to a run: the terminal, TensorBoard, Weights & Biases.
-
-The run folder's own files stay complete without them."""
+"""Callbacks that display or log a run: the terminal, TensorBoard, Weights & Biases."""
 
 from dgmarl.optional import optional
 from dgmarl.runs.callbacks import Callback

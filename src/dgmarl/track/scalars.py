@@ -1,4 +1,4 @@
-"""The numbers of one evaluation as trackers show them."""
+"""The numbers of one evaluation, as logged by trackers."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from dgmarl.runs.callbacks import Progress
 
 
 def scalars(progress: Progress) -> Iterator[tuple[int, dict[str, float]]]:
-    """For each seed its environment steps and its numbers by name."""
+    """Environment steps and numbers by name, for each seed."""
     for k, steps in enumerate(progress.steps):
         returns = progress.returns[k]
         yield (

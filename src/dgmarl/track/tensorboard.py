@@ -11,22 +11,22 @@ from dgmarl.track.scalars import scalars
 
 
 class TensorBoard(Callback):
-    """Writes every number of every seed over environment steps.
+    """Logs all numbers of all seeds over environment steps.
 
     >>> train("star-spread/5", out="runs/spread", callbacks=[TensorBoard()])
 
-    shows with `tensorboard --logdir runs`."""
+    Display them with `tensorboard --logdir runs`."""
 
     def __init__(self, folder: Path | str | None = None):
-        """folder: for the event files; by default `tensorboard` in the run folder."""
+        """folder: folder of the event files; default: `tensorboard` in the run folder."""
         self.folder = folder
         self._writers: list[SummaryWriter] = []
 
     def on_start(self, start: Start) -> None:
-        """Open a file per seed. What an interrupted run wrote after its last checkpoint is hidden,
-        because it comes again."""
+        """Open a file per seed. Events after the last checkpoint of a resumed run are hidden,
+        because they are logged again."""
         if self.folder is None and start.folder is None:
-            raise UsageError("TensorBoard needs a folder where the run has none: TensorBoard(DIR).")
+            raise UsageError("TensorBoard needs a folder if the run has none: TensorBoard(DIR).")
         folder = Path(self.folder or Path(start.folder or "") / "tensorboard")
         for k, steps in enumerate(start.steps):
             writer = SummaryWriter(
@@ -48,6 +48,6 @@ class TensorBoard(Callback):
         self.close()
 
     def close(self) -> None:
-        """Write what is not written yet."""
+        """Flush and close the files."""
         for writer in self._writers:
             writer.close()

@@ -1,4 +1,4 @@
-"""A live display of training for a terminal; silent elsewhere."""
+"""Progress display in a terminal; silent elsewhere."""
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -7,12 +7,12 @@ from dgmarl.runs import callbacks
 
 
 class TrainingDisplay(callbacks.Callback):
-    """The slowest seed's steps, speed, return and its spread, graph density and time left."""
+    """Shows steps of the slowest seed, speed, return and its spread, graph density, time left."""
 
     def __init__(self, label: str, steps: int, quiet: bool):
         self.label, self.steps = label, steps
         console = Console(stderr=True)
-        # Narrow enough for 80 columns: what is being trained stands in a line of its own.
+        # Narrow enough for 80 columns: the label is printed on a separate line.
         columns = (
             BarColumn(bar_width=12),
             TaskProgressColumn(),
@@ -24,7 +24,7 @@ class TrainingDisplay(callbacks.Callback):
 
     def __enter__(self) -> "TrainingDisplay":
         if not self.bar.disable:
-            # Names of environments are data, not markup.
+            # A label may contain brackets, which are not markup.
             self.bar.console.print(self.label, markup=False)
         self.bar.start()
         return self

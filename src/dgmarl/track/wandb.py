@@ -1,4 +1,4 @@
-"""Weights & Biases: one of its runs per seed, all in one group."""
+"""Weights & Biases: one W&B run per seed, in one group."""
 
 import os
 from typing import Any
@@ -11,16 +11,16 @@ from dgmarl.track.scalars import scalars
 
 
 class WeightsAndBiases(Callback):
-    """Logs every number of every seed over environment steps. Project, entity and mode are those of
-    wandb's environment variables: `WANDB_PROJECT`, `WANDB_ENTITY`, `WANDB_MODE=offline`."""
+    """Logs all numbers of all seeds over environment steps. Project, entity and mode come from the
+    environment variables of wandb: `WANDB_PROJECT`, `WANDB_ENTITY`, `WANDB_MODE=offline`."""
 
     def __init__(self, **options: Any):
-        """options: of `wandb.init`, for example `project="mine"`."""
+        """options: arguments of `wandb.init`, for example `project="mine"`."""
         self.options = options
         self._runs: list[Any] = []
 
     def on_start(self, start: Start) -> None:
-        """Begin one run per seed; wandb has no part in resuming, so a resumed run has new ones."""
+        """Begin one W&B run per seed; a resumed run begins new ones."""
         config = start.config
         group = start.folder.name if start.folder else f"{config.env} {config.method}"
         for k in range(len(start.steps)):

@@ -63,5 +63,5 @@ def test_only_those_with_fewer_steps_are_named():
         for method, steps in budgets.items()
     ]
     assert caveats(results) == [
-        "In lbf/a some methods had fewer steps than 5,000,100: qmix 1,000,000."
+        "In lbf/a some methods have fewer steps than 5,000,100: qmix 1,000,000."
     ]

@@ -38,7 +38,7 @@ def test_windows_count_episodes_by_their_length(tmp_path):
 def test_a_line_that_a_crash_cut_costs_its_evaluation_only(tmp_path, cut):
     result = read_run(write_run(tmp_path / "run", cut=cut + 1))
     assert result.steps.shape == (2, 3)
-    assert result.facts["notes"] == ["It has had 3,000 of its 4,000 steps."]
+    assert result.facts["notes"] == ["It has trained for 3,000 of 4,000 steps."]
 
 
 def test_a_seed_that_was_done_earlier_repeats_its_last_evaluation(tmp_path):
@@ -175,7 +175,7 @@ def test_different_environments_or_scales_are_not_put_together(tmp_path):
         gather([write_run(tmp_path / name, env=env)])
         for name, env in (("a", "lbf/8x8-2p-2f"), ("b", "star-spread/5"), ("c", "star-spread/9"))
     )
-    assert "mean different things" in str(over_scenarios(foraging + spread))
+    assert "different meanings" in str(over_scenarios(foraging + spread))
     assert "different scales" in str(over_scenarios(spread + more))
     assert isinstance(over_scenarios(spread), Aggregates)
 

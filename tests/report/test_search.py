@@ -98,7 +98,7 @@ def test_a_picture_of_many_runs_says_what_it_leaves_out(folder):
 def test_the_page_of_a_large_search_has_curves_of_its_best_runs(folder, monkeypatch):
     monkeypatch.setattr("dgmarl.report.run_page.MOST_SEARCHED", 2)
     page = run_page(gather([folder]))
-    assert "8 results in lbf/8x8-2p-2f, star-spread/5. All but the best settings" in page
+    assert "8 results in lbf/8x8-2p-2f, star-spread/5. Only Best settings includes" in page
     curves = page[page.index("<h2>Final return") : page.index("<h2>Best settings")]
     assert re.findall(r"<td>(0[.]\d+)</td>", curves) == ["0.800", "0.850"]
     assert curves.count("-9.0") == 2

@@ -169,9 +169,9 @@ def test_other_files_are_left_alone(capsys, tmp_path):
         ({"return_mean": [[1.0, 2.0], [1.0]]}, "is damaged"),
         ({"return_mean": [[1.0, 2.0, 3.0]]}, "different shapes"),
         ({"return_mean": [[1.0, float("nan")], [1.0, 1.0]]}, "NaN"),
-        ({"return_mean": []}, "return_mean is no table"),
-        ({"return_mean": None}, "return_mean is no table"),
-        ({"config": {}}, "config.env is no text"),
+        ({"return_mean": []}, "return_mean is not a table"),
+        ({"return_mean": None}, "return_mean is not a table"),
+        ({"config": {}}, "config.env is not a string"),
         ({"config": "lbf"}, "is damaged"),
     ],
 )

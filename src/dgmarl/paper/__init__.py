@@ -1,1 +1,1 @@
-"""The paper: its runs, figures and claims, the results page, and the checks of its theory."""
+"""The paper's experiments: runs, figures, claims, results page and checks of the theory."""

@@ -1,5 +1,5 @@
-"""`python -m dgmarl.paper NAME ...`: the same as `dgmarl grid NAME ...` where tyro is not installed
-or the package is only on PYTHONPATH."""
+"""`python -m dgmarl.paper NAME ...`: equivalent to `dgmarl grid NAME ...`, for machines without
+tyro or with the package only on PYTHONPATH."""
 
 import argparse
 import sys
@@ -32,10 +32,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results")
     parser.add_argument("--seeds", help="seeds per run; default: the grid's")
     parser.add_argument("--steps", help="environment steps per seed; default: the grid's")
-    parser.add_argument("--workers", default=1, help="programs at a time")
+    parser.add_argument("--workers", default=1, help="concurrent programs")
     parser.add_argument("--batched", default=Resources().batched, help="runs in one program")
     parser.add_argument("--only", default="", help="regular expression on SCENARIO__METHOD")
-    parser.add_argument("--runs", type=Path, dest="folders", help="run folders, to resume from")
+    parser.add_argument("--runs", type=Path, dest="folders", help="folder of run folders")
     parser.add_argument("--apart", action="store_true", help="each program in its own process")
     parser.add_argument("--list", action="store_true", dest="only_list", help="only list the runs")
     return parser

@@ -1,8 +1,8 @@
-"""The claims of the paper's text about its experiments, each with the comparisons of our results
-that test it. What it claims in theory is computed in `paper/theory`.
+"""The paper's claims about its experiments, each with the comparisons of our results that test it.
+`paper/theory` checks the theoretical claims.
 
-A comparison that lacks a result is left out; a claim without any is not tested yet. New results
-need no change here."""
+Comparisons without results are omitted; a claim without comparisons is `not tested yet`. New
+results need no change of this file."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -40,10 +40,10 @@ from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result
 
 OPTIMAL, FAILED = 0.95, 0.5
-"""Shares of the food that the words *optimal* and *fails* of the paper's text are taken to mean; it
-gives no numbers."""
+"""Returns above and below which a method counts as *optimal* and *failed*; the paper gives no
+numbers."""
 SELFISH = ("8x8-2p-4f-coop", "10x10-2p-3f-coop")
-"""Where one of two is paid for what both lift."""
+"""Two players, of whom only one is rewarded for food that both lift."""
 LARGE = ("15x15-3p-4f", "15x15-4p-3f", "15x15-3p-4f-coop")
 IQL_AHEAD = "IQL, which learns from local reward, beats QMIX in the 15x15 scenarios."
 BOTH_OPTIMAL = f"IQL and QMIX are both optimal in 10x10-3p-3f (here: above {OPTIMAL})."
@@ -54,27 +54,26 @@ VALUES_OF_PAPER = {
     **dict.fromkeys(SELFISH, VALUES_FAIL),
 }
 TOO_DENSE = (
-    "in 15x15-3p-4f the learned graph of the paper's setting is too dense: at the end 81 % of all "
-    "edges are on, and a third of them are the oracle's (precision 0.35); where others' rewards "
-    "count 0.3 (*learned-tuned*) it reaches local reward, above the oracle's graph at full weight. "
-    "See [learned-graphs.md](learned-graphs.md)"
+    "In 15x15-3p-4f the graph learned with the paper's settings is too dense: at the end 81 % of "
+    "all edges are present, and only a third of them are in the oracle graph (precision 0.35). "
+    "With weight 0.3 on other agents' rewards (*learned-tuned*) it matches local reward and is "
+    "better than the oracle graph with weight 1. See [learned-graphs.md](learned-graphs.md)"
 )
-
 TOO_SPARSE = (
-    "on MMM and MMM2 nearly every battle is won with each kind of credit, and they differ in the "
-    "damage beyond that: there the oracle's graph is as good as global reward, while the learned "
-    "one, which has fewer than half of its edges, lies between local and global reward. On "
-    "3s5z_vs_3s6z all policies win and lose again from one evaluation to the next; over the last "
-    "five the difference is open. See "
+    "On MMM and MMM2 nearly every battle is won with every kind of credit, and returns differ only "
+    "in additional damage. There the oracle graph is as good as global reward, and the learned "
+    "graph, which has fewer than half of the oracle's edges, lies between local and global reward. "
+    "On 3s5z_vs_3s6z all policies alternate between winning and losing from one evaluation to the "
+    "next; over the last five evaluations the difference is open. See "
     "[learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)"
 )
 UNSTABLE = (
-    "in corridor nothing that was learned stays: after 0.5 to 0.8 million steps global reward, the "
-    "learned and the oracle's graph win 40 to 80 % of the battles, at the end none. The paper sees "
-    "unstable MAPPOs, too"
+    "Training on corridor is unstable: after 0.5 to 0.8 million steps global reward, the learned "
+    "graph and the oracle graph win 40 to 80 % of the battles, at the end none. The paper also "
+    "reports that MAPPO is unstable"
 )
 FAST = "-fast"
-"""End of the labels of runs with many environments."""
+"""Label suffix of runs with the preset `fast`."""
 
 
 def claims(results: Sequence[Result]) -> list[Claim]:
@@ -91,7 +90,7 @@ def claims(results: Sequence[Result]) -> list[Claim]:
 
 
 def neighbours(spread: Sequence[Trio]) -> list[tuple[Trio | None, Trio]]:
-    """Each trio after the one with the same backbone and the next smaller N, if there is one."""
+    """Each trio with its predecessor: same backbone and next smaller N; None for the smallest."""
     pairs = []
     for backbone in dict.fromkeys(trio.backbone for trio in spread):
         own = sorted(
@@ -129,18 +128,18 @@ def _of_star_spread(results: Sequence[Result], found: Found) -> list[Claim]:
             "Star-Spread",
             "The gap between graph credit and global reward widens with N.",
             wider,
-            "from N = 5 to 100 it grows from 12 to 850 (IPPO) and from -1 to 937 (MAPPO); open are "
-            "the small step from 5 to 7 (IPPO) and that from 10 to 20, where global reward's "
-            "return per agent rises, from -16 to -13 (IPPO) and from -15 to -13 (MAPPO)",
+            "From N = 5 to 100 the gap grows from 12 to 850 (IPPO) and from -1 to 937 (MAPPO). "
+            "Open are the steps from 5 to 7 (IPPO) and from 10 to 20, where the return per agent "
+            "with global reward improves from -16 to -13 (IPPO) and from -15 to -13 (MAPPO)",
             lacks,
         ),
         Claim(
             "Star-Spread",
             "Global reward does well for small N but scales poorly; local reward scales better.",
             crossing,
-            "local reward gathers the leaves on one landmark; with MAPPO it is better than global "
-            "reward from N = 50 on, with IPPO its seeds part (at N = 100 four end near -900, three "
-            "below -2100)",
+            "With local reward the leaves gather at one landmark. With MAPPO local reward is "
+            "better than global reward from N = 50 on; with IPPO its seeds differ widely (at N = "
+            "100 four end near -900 and three below -2100)",
             lacks,
         ),
     ]
@@ -163,34 +162,36 @@ def _better(trio: Trio, name: str, first: Result, second: Result) -> Comparison:
 
 
 def _of_credit(results: Sequence[Result]) -> list[Claim]:
-    """The paper's motivation, which names no scenarios: those of our figure."""
+    """Claims of the paper's motivation, which names no scenarios; ours are those of the figure."""
     found = {(trio.scenario, trio.backbone): trio for trio in trios(results, "lbf", "dg-oracle")}
     many, selfish = found.get(("15x15-4p-3f", "mappo")), found.get(("8x8-2p-4f-coop", "mappo"))
-    sooner, pitfall = [], []
+    faster, coordinated = [], []
     if many:
-        sooner = [
+        faster = [
             Comparison("local before global", answer(speed_difference(many.local, many.globe))),
             Comparison("graph before global", answer(speed_difference(many.graph, many.globe))),
         ]
     if selfish:
-        pitfall = [Comparison(selfish.named(), answer(difference(selfish.graph, selfish.local)))]
+        coordinated = [
+            Comparison(selfish.named(), answer(difference(selfish.graph, selfish.local)))
+        ]
     return [
         Claim(
             "Motivation",
             "With many agents local reward trains faster than global reward, and so does graph "
             "credit (MAPPO in 15x15-4p-3f; mean return over training).",
-            sooner,
+            faster,
         ),
         Claim(
             "Motivation",
             "Graph credit avoids the miscoordination of local reward (MAPPO in 8x8-2p-4f-coop).",
-            pitfall,
+            coordinated,
         ),
     ]
 
 
 def _of_aggregates(results: Sequence[Result], found: Found) -> list[Claim]:
-    """What the paper says of interquartile means over the six foraging scenarios."""
+    """Claims about interquartile means over the six foraging scenarios."""
     own = [one for one in results if one.benchmark == "lbf" and one.scenario in SIX]
     together = over_scenarios(own)
     table = None
@@ -199,8 +200,8 @@ def _of_aggregates(results: Sequence[Result], found: Found) -> list[Claim]:
     learned = {name: f"{backbone}-dg-learned" for backbone, name in BACKBONES.items()}
 
     def above(rivals: dict[str, str], backbones: dict[str, str]) -> list[Comparison]:
-        """Whether the learned graph's IQM is above those of rivals of the same backbone; open where
-        a rival that had fewer steps is below."""
+        """Whether the learned graph's IQM is above that of each rival; open if a rival with fewer
+        steps is below."""
         compared = []
         for name, mine in backbones.items():
             for label, rival in rivals.items():
@@ -222,7 +223,7 @@ def _of_aggregates(results: Sequence[Result], found: Found) -> list[Claim]:
         ),
         Claim(
             "Foraging",
-            "It is also above those of the value-based baselines.",
+            "The IQM with the learned graph is also above those of the value-based baselines.",
             above({"IQL": "iql", "QMIX": "qmix"}, learned),
             lacks=lacking(found, choose("lbf", SIX, ("iql", "qmix"))),
         ),
@@ -231,8 +232,8 @@ def _of_aggregates(results: Sequence[Result], found: Found) -> list[Claim]:
             "The learned graph helps IPPO more than MAPPO (IQM above the better of local and "
             "global reward), because IPPO is stronger with local reward.",
             _gains(table),
-            "MAPPO's global reward does better here than in the paper (IQM 0.85 against 0.77), "
-            "which leaves less to gain, and local reward is about as good with both",
+            "MAPPO with global reward does better here than in the paper (IQM 0.85 instead of "
+            "0.77), which leaves less to gain, and local reward is about equally good with both",
         ),
         Claim(
             "Foraging",
@@ -241,8 +242,8 @@ def _of_aggregates(results: Sequence[Result], found: Found) -> list[Claim]:
                 {f"p = {p.partition(':')[2]}": f"mappo-dg-{p.replace(':', '')}" for p in RANDOM},
                 {"MAPPO": "mappo-dg-learned"},
             ),
-            "dense random graphs come close to global reward, whose IQM with MAPPO is as high as "
-            "the learned graph's",
+            "Dense random graphs are close to global reward, whose IQM with MAPPO is as high as "
+            "that of the learned graph",
         ),
     ]
 
@@ -266,7 +267,7 @@ def _gains(table: Aggregates | None) -> list[Comparison]:
 
 
 def _of_scenarios(results: Sequence[Result], found: Found) -> list[Claim]:
-    """What the paper says of single foraging scenarios with IPPO and MAPPO."""
+    """Claims about single foraging scenarios with IPPO and MAPPO."""
     oracle, learned = trios(results, "lbf", "dg-oracle"), trios(results, "lbf", "dg-learned")
     plain = {(trio.scenario, trio.backbone): trio for trio in (*oracle, *learned)}
     vanilla, selfish, third = (
@@ -276,15 +277,14 @@ def _of_scenarios(results: Sequence[Result], found: Found) -> list[Claim]:
     return [
         Claim(
             "Foraging",
-            "Where a heuristic graph is at hand, it outperforms both local and global reward.",
+            "Where a heuristic graph is available, it outperforms both local and global reward.",
             _of_each(oracle, lambda trio: answer(trio.advantage)),
-            "the heuristic joins players that are near each other: that is too much where food "
-            "can be taken alone, and as good as global reward where two players suffice for "
-            "everything",
+            "The heuristic graph connects players that are near each other: this is too dense "
+            "where food can be collected alone, and no better than global reward with two players",
         ),
         Claim(
             "Foraging",
-            "The learned graph is almost as good as the oracle's.",
+            "The learned graph is almost as good as the oracle graph.",
             [
                 Comparison(mine.named(), not_below(difference(mine.graph, theirs.graph)))
                 for mine in learned
@@ -298,20 +298,20 @@ def _of_scenarios(results: Sequence[Result], found: Found) -> list[Claim]:
             "The learned graph is competitive with the better of local and global reward in every "
             "scenario.",
             _of_each(learned, _is_competitive),
-            "the same: its graph is too dense where food can be taken alone",
+            "As above, the learned graph is too dense where food can be collected alone",
         ),
         Claim(
             "Foraging",
             "In the vanilla scenarios local reward beats global reward.",
             _of_each(vanilla, _local_wins),
-            "in 10x10-3p-3f both take nearly all the food after 5 million steps",
+            "In 10x10-3p-3f both collect nearly all food after 5 million steps",
         ),
         _struggling(found),
         _converging(found),
         Claim(
             "Foraging",
-            f"Where one of two is paid for what both lift ({', '.join(SELFISH)}), local reward "
-            "fails.",
+            "Where only one of two players is rewarded for food that both lift "
+            f"({', '.join(SELFISH)}), local reward fails.",
             _of_each(selfish, lambda trio: opposite(_local_wins(trio))),
         ),
         Claim(
@@ -354,8 +354,8 @@ def _converging(found: Found) -> Claim:
         f"In 15x15-4p-3f MAPPO with global reward becomes optimal (here: above {OPTIMAL}), but "
         "later than with local reward.",
         compared,
-        "nobody is above 0.92 there after 5 million steps, local reward and graphs included: "
-        "*optimal* is probably read from a figure without that scale",
+        "No method, including local reward and graph credit, is above 0.92 there after 5 million "
+        "steps; *optimal* was probably read from a figure that does not show the maximum of 1",
         lacking(found, runs),
     )
 
@@ -365,7 +365,7 @@ def _is_above(result: Result, bound: float) -> Answer:
 
 
 def of_values(found: Found) -> list[Claim]:
-    """What the paper's text says of IQL and QMIX, sentence by sentence."""
+    """Claims about IQL and QMIX."""
     said = {
         paper: [name for name, claimed in VALUES_OF_PAPER.items() if claimed == paper]
         for paper in (IQL_AHEAD, BOTH_OPTIMAL, VALUES_FAIL)
@@ -385,16 +385,16 @@ def of_values(found: Found) -> list[Claim]:
         "Foraging",
         "In 10x10-3p-3f IQL learns a bit slower than QMIX (mean return over training).",
         slower,
-        "one's own reward says more about one's own action than the sum, which QMIX has to divide "
-        "first; graph and local credit are ahead of global reward early in training, too",
+        "An agent's own reward says more about its action than the sum of rewards, which QMIX has "
+        "to factorise; graph and local credit, too, are ahead of global reward early in training",
         judged[1].lacks,
     )
     return [*judged, slow]
 
 
 def compare_values(scenario: str, found: Found) -> list[Comparison]:
-    """What the paper says of IQL and QMIX in one scenario, against our results; two methods that
-    had different numbers of steps are compared at the smaller one."""
+    """Comparisons for the paper's claim about IQL and QMIX in one scenario; methods with different
+    numbers of steps are compared at the smaller one."""
     paper = VALUES_OF_PAPER[scenario]
     own = {
         name: result
@@ -415,8 +415,8 @@ def compare_values(scenario: str, found: Found) -> list[Comparison]:
 
 
 def _of_smaclite(results: Sequence[Result], found: Found) -> list[Claim]:
-    """MAPPO with local, global and learned-graph credit: in the paper's setting where all three
-    were trained in it, else with many environments (`fast`)."""
+    """Claims about SMAClite, judged with the paper's settings if MAPPO with local, global and
+    learned-graph credit was trained with them, else with the preset `fast`."""
     maps = tuple(SMACLITE_STEPS)
     battles = {
         trio.scenario: trio
@@ -426,7 +426,7 @@ def _of_smaclite(results: Sequence[Result], found: Found) -> list[Claim]:
     missing = tuple(name for name in maps if name not in battles)
     fast = [f"{label}{FAST}" for label in credits_of("mappo", "-learned")]
     lacks = lacking(found, choose("smaclite", missing, fast))
-    few = len(battles) <= len(maps) / 2  # which are not most
+    few = len(battles) <= len(maps) / 2  # the claim is about "most maps"
 
     def as_good(trio: Trio) -> Answer:
         return "open" if few else not_below(difference(trio.graph, trio.globe))
@@ -442,7 +442,7 @@ def _of_smaclite(results: Sequence[Result], found: Found) -> list[Claim]:
         Claim(
             "SMAClite",
             "The learned graph does not improve on the better of local and global reward.",
-            # Undecided counts for it.
+            # An open comparison supports this claim.
             _of_each(battles.values(), lambda trio: "no" if trio.advantage.low > 0 else "yes"),
             lacks=lacks,
         ),
@@ -464,7 +464,7 @@ def _of_smaclite(results: Sequence[Result], found: Found) -> list[Claim]:
 
 
 def _ahead(trio: Trio | None, beaten: str) -> list[Comparison]:
-    """Whether each of the others is ahead of one kind of credit."""
+    """Whether each other kind of credit is better than `beaten`."""
     return [
         Comparison(name, answer(difference(getattr(trio, name), getattr(trio, beaten))))
         for name in ("local", "globe", "graph")
@@ -473,7 +473,7 @@ def _ahead(trio: Trio | None, beaten: str) -> list[Comparison]:
 
 
 def _of_mixers(battles: dict[str, Trio], found: Found) -> list[Claim]:
-    """QMIX and QPLEX on SMAClite."""
+    """Claims about QMIX and QPLEX on SMAClite."""
     maps = tuple(SMACLITE_STEPS)
     qmix, qplex = (
         {name: one for name in maps if (one := found.get(("smaclite", name, method)))}

@@ -1,4 +1,4 @@
-"""The commands of the paper, listed under the entry-point group `dgmarl.commands`."""
+"""Commands for the paper's experiments, in the entry-point group `dgmarl.commands`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,29 +28,29 @@ class Programs(Execution):
     """Options of commands that train runs of the paper."""
 
     apart: bool = False
-    """Each program in its own process: under CUDA MPS several then share a GPU."""
+    """Run each program in its own process, so that several share a GPU under CUDA MPS."""
 
     def after_stop(self) -> str:
-        return f"what is finished or has a run folder is kept: to go on, {AGAIN}"
+        return f"finished runs and run folders are kept: to continue, {AGAIN}"
 
 
 @dataclass(frozen=True)
 class Reproduce(Programs):
-    """Train the runs of a figure of the paper that are not finished, and draw it; or draw it from
-    published results."""
+    """Train the unfinished runs of a figure of the paper and draw it, or draw it from published
+    results."""
 
     figure: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="FIGURE|all")]]
     """motivation, random-graphs, mpe, lbf, smaclite, or all."""
     out: OutputFolder = Path("reproduction")
-    """The folder for results, run folders, figures, tables and index.html."""
+    """Folder for results, run folders, figures, tables and index.html."""
     seeds: Count = 10
     """Seeds per run."""
     steps: OptionalCount = None
     """Environment steps per seed. Default: the paper's."""
     dry_run: bool = False
-    """Only list the runs and estimate the time on this machine, from a short trial."""
+    """Only list the runs and estimate the time on this machine from a short trial."""
     from_: Annotated[Path | None, left_out("DIR", "from")] = None
-    """Train nothing: draw from the published results below this folder, such as results."""
+    """Draw from published results below this folder, such as results, without training."""
 
     def run(self) -> int:
         from dgmarl.paper import reproduce
@@ -59,7 +59,7 @@ class Reproduce(Programs):
 
         if self.dry_run and self.from_ is not None:
             raise UsageError(
-                "--dry-run plans training and --from trains nothing: give one of them."
+                "--dry-run plans training, but --from does not train: give one of them."
             )
         figures = reproduce.figures_named(self.figure)
         if self.from_ is not None:
@@ -83,7 +83,7 @@ class Reproduce(Programs):
 
 
 def _print_plan(plan: "Plan") -> int:
-    """A line per run, then the number of steps and an estimate of the time."""
+    """Print a line per run, the total number of steps and an estimate of the time."""
     from dgmarl.paper.sweep import print_runs
     from dgmarl.sweeps.estimate import estimate_seconds
 
@@ -102,14 +102,14 @@ def _print_plan(plan: "Plan") -> int:
 
 @dataclass(frozen=True)
 class Grid(Programs):
-    """Train one of the paper's grids or ablations and publish one file per run; runs that have
-    their file are skipped."""
+    """Train one of the paper's grids or ablations and write one result file per run; runs that have
+    a file are skipped."""
 
     name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]]
     """star-spread, lbf, lbf-oracle, lbf-values, lbf-ablations, lbf-models, lbf-credit, lbf-anneal,
     star-spread-credit, star-spread-unscaled or smaclite."""
     out: OutputFolder = Path("results")
-    """The folder for results, OUT/BENCHMARK/SCENARIO__METHOD.json."""
+    """Folder for results, OUT/BENCHMARK/SCENARIO__METHOD.json."""
     seeds: OptionalCount = None
     """Seeds per run. Default: the grid's."""
     steps: OptionalCount = None
@@ -119,7 +119,7 @@ class Grid(Programs):
     runs: OptionalFolder = None
     """Also keep run folders here, from which interrupted runs resume."""
     list: bool = False
-    """Only list the runs, with their seeds and steps and whether they are done."""
+    """Only list the runs with their state, seeds and steps."""
 
     def run(self) -> int:
         from dgmarl.paper.sweep import train_grid
@@ -134,15 +134,15 @@ class Grid(Programs):
 
 @dataclass(frozen=True)
 class Theory:
-    """Check the paper's claims by exact computation on random networked MDPs; write a page and a
-    table of verdicts."""
+    """Check the paper's theoretical claims by exact computation on random networked MDPs; write a
+    page and a table of verdicts."""
 
     out: OutputFolder = Path("theory")
-    """The folder for theory.html and theory.json."""
+    """Folder for theory.html and theory.json."""
     seed: int = 0
     """Seed of the random MDPs."""
     quick: bool = False
-    """Fewer and smaller MDPs: seconds instead of a minute or two."""
+    """Use fewer and smaller MDPs: seconds instead of minutes."""
 
     def run(self) -> int:
         from rich.console import Console

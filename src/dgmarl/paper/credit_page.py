@@ -14,39 +14,39 @@ from dgmarl.report.style import style
 
 FORAGING, STAR_SPREAD, ANNEALED = "lbf-credit", "star-spread-credit", "lbf-anneal"
 DEFAULT = "dg-interventional"
-"""The graph credit that the comparison is about: the measured graph with the default weights."""
+"""Graph credit in the comparison: the interventional graph with the default weights."""
 BASELINES = tuple(f"{backbone}-{kind}" for backbone in BACKBONES for kind in ("local", "global"))
 
 
 def credit_section(results: Sequence[Result], speeds: Sequence[dict[str, Any]]) -> str:
-    """Tables of all rules on foraging and Star-Spread with their cost, and the default against the
-    better of local and global credit.
+    """Final returns of all rules with their cost, and graph credit against the better of local and
+    global credit.
 
     speeds: rows of `results/benchmarks/train-cpu-rules.json`."""
     foraging = _foraging(results)
     return f"""Final returns (mean over 10 seeds of the last evaluation, 95 % interval) after 5
-million steps of foraging; local and global credit are the published runs, whose numbers are the
-default's. *Cost* is the time per environment step relative to local credit with the same backbone
-(one seed, two CPU cores, `10x10-3p-3f`).
+million steps of foraging; local and global credit are the published runs, which use the default
+hyperparameters. *Cost* is the time per environment step relative to local credit with the same
+backbone (one seed, two CPU cores, `10x10-3p-3f`).
 
 {_foraging_table(foraging, _costs(speeds))}
 
-Graph credit with the graph that the simulator measures, against the better of local and global
-credit; *better* and *worse*: the interval of the difference excludes 0.
+Graph credit with the interventional graph against the better of local and global credit; *better*
+and *worse* mean that the interval of the difference excludes 0.
 
 {_against_baselines(trios(foraging, "lbf", DEFAULT))}
 
-Star-Spread, 1 million steps, where the graph is the oracle's:
+Star-Spread, 1 million steps, with the oracle graph:
 
 {_star_spread_table(results)}
 
-A learning rate that falls to 0 (`--learner.anneal-lr`), foraging with two players:
+Learning rate annealed to 0 (`--learner.anneal-lr`), foraging with two players:
 
 {_annealed_table(results)}"""
 
 
 def _foraging(results: Sequence[Result]) -> list[Result]:
-    """The rules' runs beside local and global credit, as one benchmark."""
+    """Runs of all rules, and of local and global credit, as one benchmark."""
     return [
         result._replace(benchmark="lbf")
         for result in results
@@ -56,7 +56,7 @@ def _foraging(results: Sequence[Result]) -> list[Result]:
 
 
 def _costs(speeds: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Time per step relative to local credit of the same backbone, by the label of a run."""
+    """Time per step relative to local credit with the same backbone, by label."""
     steps = {row["method"].replace(" ", "-"): row["steps_per_s"] for row in speeds}
     return {
         label: f"{steps[f'{backbone}-local'] / speed:.1f}"
@@ -70,7 +70,8 @@ def _foraging_table(foraging: Sequence[Result], costs: dict[str, str]) -> str:
     together = over_scenarios(foraging)
     assert isinstance(together, Aggregates)
     rows = []
-    for label in (*BASELINES, *_labels()):
+    rivals = ("-".join(filter(None, (rival.method, rival.graph))) for rival in RIVALS)
+    for label in (*BASELINES, *rivals):
         cells = _finals(foraging, SIX, label)
         iqm = text(together.iqm(label)) if label in together.of_method else ""
         rows.append((style(label).name, *cells, iqm, costs.get(label, "")))
@@ -78,18 +79,14 @@ def _foraging_table(foraging: Sequence[Result], costs: dict[str, str]) -> str:
 
 
 def _finals(results: Sequence[Result], scenarios: Sequence[str], label: str) -> list[str]:
-    """The final return in each scenario, empty where there is none."""
+    """Final return in each scenario; empty without a result."""
     final = {result.scenario: result.final for result in results if result.method == label}
     return [text(mean_interval(final[name])) if name in final else "" for name in scenarios]
 
 
-def _labels() -> list[str]:
-    return ["-".join(filter(None, (rival.method, rival.graph))) for rival in RIVALS]
-
-
-def _against_baselines(pairs: Sequence[Trio]) -> str:
+def _against_baselines(found: Sequence[Trio]) -> str:
     rows = []
-    for trio in pairs:
+    for trio in found:
         baseline = style(trio.better_baseline.method).name
         names = (BACKBONES[trio.backbone], f"`{trio.scenario}`", baseline)
         rows.append((*names, text(trio.advantage), verdict(trio.advantage)))
@@ -99,14 +96,13 @@ def _against_baselines(pairs: Sequence[Trio]) -> str:
 
 def _star_spread_table(results: Sequence[Result]) -> str:
     own = [result for result in results if result.benchmark == STAR_SPREAD]
-    rows = []
-    for label in dict.fromkeys((*BASELINES, *(result.method for result in own))):
-        rows.append((style(label).name, *_finals(own, SIZES, label)))
+    labels = dict.fromkeys((*BASELINES, *(result.method for result in own)))
+    rows = [(style(label).name, *_finals(own, SIZES, label)) for label in labels]
     return markdown(("credit", *(f"N = {size.removeprefix('n')}" for size in SIZES)), rows)
 
 
 def _annealed_table(results: Sequence[Result]) -> str:
-    """Runs with a falling learning rate beside those with a constant one."""
+    """Runs with an annealed learning rate beside those with a constant one."""
     constant = {(result.scenario, result.method): result for result in _foraging(results)}
     rows = [
         (
@@ -118,4 +114,4 @@ def _annealed_table(results: Sequence[Result]) -> str:
         for result in results
         if result.benchmark == ANNEALED and (result.scenario, result.method) in constant
     ]
-    return markdown(("credit", "scenario", "constant", "falling"), rows)
+    return markdown(("credit", "scenario", "constant", "annealed"), rows)

@@ -16,12 +16,12 @@ MEASURED = {
     "F1": "graph_f1_oracle",
     "F1, interventional": "graph_f1_interventional",
 }
-"""By column of the tables; precision, recall and the first F1 are against the oracle's edges."""
+"""Metric per column; precision, recall and the first F1 compare with the oracle graph."""
 
 
 def graphs_section(results: Sequence[Result]) -> str:
-    """Learned graphs held against the oracle's and the interventional one, beside the returns."""
-    return f"""SMAClite, at the paper's steps, 5 seeds:
+    """Tables that compare learned graphs with oracle and interventional ones, with returns."""
+    return f"""SMAClite, the paper's number of steps, 5 seeds:
 
 {_table(results, "smaclite")}
 
@@ -37,13 +37,13 @@ def _table(results: Sequence[Result], benchmark: str) -> str:
     for (scenario, method), result in found.items():
         if LEARNED not in method:
             continue
-        # Where the oracle's graph is the only other one, methods do not name it.
-        rivals = [
+        # Star-Spread's runs with the oracle graph are labelled `-dg`, without the graph's name.
+        baselines = [
             [method.replace(LEARNED, "-dg-oracle"), method.replace(LEARNED, "-dg")],
             [method.replace(LEARNED, "-local")],
             [method.replace(LEARNED, "-global")],
         ]
-        returns = [_first_final(found, scenario, names) for names in ([method], *rivals)]
+        returns = [_first_final(found, scenario, names) for names in ([method], *baselines)]
         graph = (last_mean(result, metric) for metric in MEASURED.values())
         rows.append((f"`{scenario}`", style(method).name, *graph, *returns))
     return markdown(("", "", *MEASURED, "learned graph", "oracle's graph", "local", "global"), rows)
@@ -52,6 +52,6 @@ def _table(results: Sequence[Result], benchmark: str) -> str:
 def _first_final(
     found: dict[tuple[str, str], Result], scenario: str, methods: Sequence[str]
 ) -> str:
-    """The final return of the first of these methods that has a result."""
+    """Final return of the first of these methods with a result; empty without any."""
     finals = (found[scenario, name].final for name in methods if (scenario, name) in found)
     return next((text(mean_interval(final)) for final in finals), "")

@@ -1,7 +1,7 @@
-"""Every run of the paper, and of the ablations beside it, defined once as plain data.
+"""All runs of the paper and of our ablations.
 
-`GRIDS` lists the runs that `dgmarl grid NAME` trains, `paper_figures.FIGURES` those that a figure
-of the paper shows; both choose from `RUNS`."""
+`GRIDS` lists the runs that `dgmarl grid NAME` trains, `paper_figures.FIGURES` those of a figure of
+the paper; both choose from `RUNS`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,21 +26,21 @@ SMACLITE_STEPS = {
     "bane_vs_bane": 2_000_000,
     "3s5z_vs_3s6z": 3_000_000,
 }
-"""The paper's maps and steps, those first of which it says most."""
+"""The paper's maps and steps; the maps it discusses most come first."""
 SMACLITE_SEEDS = 5
 MIN_EVALUATIONS = 10
-"""Evaluations per run at least, also where a user asks for few steps."""
+"""Minimum number of evaluations per run, also with few steps."""
 
 VANILLA = ("10x10-3p-3f", "15x15-3p-4f", "15x15-4p-3f")
 WINNER_TAKES_ALL = ("8x8-2p-4f-coop", "10x10-2p-3f-coop", "15x15-3p-4f-coop")
 SIX = (*VANILLA, *WINNER_TAKES_ALL)
 """The paper's foraging scenarios."""
 SIZES = ("n5", "n10", "n20", "n50")
-"""Star-Spread with this many agents."""
+"""Star-Spread scenarios by number of agents."""
 ALL_SIZES = ("n5", "n7", "n10", "n20", "n50", "n100")
-"""Also the scripts' 7 and the largest of the paper's code, which the ablations leave out."""
+"""With 7 (the paper's scripts) and 100 (the maximum of its code), which the ablations omit."""
 LEARNED_SIZES = ALL_SIZES[:-1]
-"""Where a graph is learned too: N = 100 has 10,000 pairs of agents in each step."""
+"""Sizes with learned graphs; N = 100 has 10,000 pairs of agents per step."""
 VALUE_BASED = ("iql", "vdn", "qmix", "qplex")
 UNREACHED = 0.05
 """Weight of unreached agents' TD errors in the paper's runs, 1 - lambda."""
@@ -49,16 +49,16 @@ RANDOM = tuple(f"random:{p}" for p in (0.1, 0.3, 0.5, 0.7, 0.9))
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One configuration with all its seeds. Every run is defined with a preset, so that a change of
-    the default preset does not change it."""
+    """One configuration with all its seeds. Every run names its preset, so that a change of the
+    default preset does not affect it."""
 
     benchmark: str
-    """Folder below `results/`."""
+    """Folder in `results/`."""
     scenario: str
     """First part of the result's file name."""
     label: str
-    """Second part of the file name: the method, the graph if there are several, the preset if it is
-    not the paper's, and what an ablation changes."""
+    """Second part of the file name: method, graph (if the benchmark has several), preset (if not
+    the paper's) and what an ablation changes."""
     env: str
     method: str
     steps: int
@@ -98,12 +98,17 @@ class Run:
 
 
 class Variant(NamedTuple):
-    """A method with the choices that its label names."""
+    """A method with its graph and preset."""
 
     method: str
     graph: str = ""
-    """Empty where the benchmark has one graph only: the oracle's."""
+    """Empty if the benchmark uses the oracle graph only."""
     preset: Preset = "paper"
+
+
+BASELINES = tuple(
+    Variant(f"{backbone}-{credit}") for backbone in BACKBONES for credit in ("local", "global")
+)
 
 
 def _run(
@@ -113,7 +118,7 @@ def _run(
     steps: int,
     overrides: Mapping[str, Any] | None = None,
 ) -> Run:
-    """A run that is labelled with its method, graph and preset."""
+    """A run labelled with its method, graph and preset."""
     method, graph, preset = variant
     parts = (method, graph.replace(":", ""), "" if preset == "paper" else preset)
     env = f"{benchmark}/{scenario.removeprefix('n') if benchmark == 'star-spread' else scenario}"
@@ -131,8 +136,8 @@ def _run(
 
 
 def _as_published(run: Run) -> Run:
-    """The graph credit that tuned and fast had when their runs were published: the sum over reached
-    agents, weighted 0.3 in foraging teams of three or more."""
+    """Use the graph credit that the presets tuned and fast had at publication: the sum over reached
+    agents, with weight 0.3 in foraging teams of three or more."""
     if run.preset == "paper" or not find_method(run.method).uses_graph:
         return run
     large_team = run.env.startswith("lbf/") and "-2p" not in run.env
@@ -152,7 +157,7 @@ def _star_spread() -> list[Run]:
 
 
 def _star_spread_unscaled() -> list[Run]:
-    """A control without the standardisation, whose statistics differ between credit rules."""
+    """A control without reward standardisation, whose statistics differ between credit rules."""
     return [
         replace(run, benchmark="star-spread-unscaled", overrides={"credit.reward_scaling": "none"})
         for run in _star_spread()
@@ -162,9 +167,7 @@ def _star_spread_unscaled() -> list[Run]:
 
 def _foraging(scenario: str) -> list[Run]:
     """All methods of the paper, the learned graph also with the tuned preset, VDN and QPLEX."""
-    variants = [
-        Variant(f"{backbone}-{credit}") for backbone in BACKBONES for credit in ("local", "global")
-    ]
+    variants = [*BASELINES]
     presets: tuple[Preset, ...] = ("paper", "tuned")
     for backbone in BACKBONES:
         variants += [Variant(f"{backbone}-dg", "learned", preset) for preset in presets]
@@ -184,7 +187,7 @@ RIVALS = (
     Variant("mappo-coma"),
     Variant("mappo-gpae"),
 )
-"""Credit rules side by side; each with the backbone whose critic fits it."""
+"""Compared credit rules, each with the backbone whose critic suits it."""
 
 
 def _rival(family: str, scenario: str, variant: Variant, steps: int) -> Run:
@@ -194,19 +197,19 @@ def _rival(family: str, scenario: str, variant: Variant, steps: int) -> Run:
 
 
 def _few_critic_epochs(run: Run) -> Run:
-    """COMA with as many passes of its critic as of the policy, a tenth of its default."""
+    """COMA with as many critic epochs as policy epochs, a tenth of the default."""
     return replace(run, overrides={"credit.critic_epochs": 4})
 
 
 def _rivals_foraging() -> list[Run]:
-    """Credit rules with the default preset, whose numbers for local and global credit are those of
-    the paper in foraging, so that the runs of `lbf` stand beside them."""
+    """Credit rules with the default preset. For local and global credit in foraging it equals the
+    paper's, so the runs of `lbf` are the baselines."""
     runs = [_rival("lbf", scenario, variant, LBF_STEPS) for scenario in SIX for variant in RIVALS]
     return [_few_critic_epochs(run) if run.method == "mappo-coma" else run for run in runs]
 
 
 def _annealed() -> list[Run]:
-    """Whether a learning rate that falls to 0 ends the late collapses of single seeds."""
+    """Runs that test whether annealing the learning rate prevents late collapses of seeds."""
     variants = [
         Variant(f"{backbone}-{credit}", graph)
         for backbone in BACKBONES
@@ -225,11 +228,8 @@ def _annealed() -> list[Run]:
 
 
 def _rivals_star_spread() -> list[Run]:
-    """With the default preset; local and global credit too, since the paper's standardises here."""
-    variants = [
-        Variant(f"{backbone}-{credit}") for backbone in BACKBONES for credit in ("local", "global")
-    ]
-    variants += [variant for variant in RIVALS if variant.graph != "interventional"]
+    """Credit rules with the default preset, and baselines without the paper's standardisation."""
+    variants = [*BASELINES, *(rival for rival in RIVALS if rival.graph != "interventional")]
     variants += [Variant("mappo-dg", "oracle"), Variant("ippo-khop", "oracle")]
     runs = [
         _rival("star-spread", size, variant, STAR_SPREAD_STEPS)
@@ -241,8 +241,8 @@ def _rivals_star_spread() -> list[Run]:
 
 
 def _battles(scenario: str) -> list[Run]:
-    """MAPPO with local, global and learned-graph credit, with many environments and in the paper's
-    preset, with two given graphs, QMIX and QPLEX."""
+    """MAPPO with local, global and learned-graph credit (presets fast and paper) and with two given
+    graphs (fast); QMIX and QPLEX."""
     credits = (("mappo-local", ""), ("mappo-global", ""), ("mappo-dg", "learned"))
     given = (("mappo-dg", "oracle"), ("mappo-dg", "interventional"))
     variants = [Variant(*credit, "fast") for credit in (*credits, *given)]
@@ -314,7 +314,7 @@ MODEL_ABLATIONS = (
     Ablation("learned", "encoder=off", {"graph_model.encoder": False}),
     Ablation("learned", "multi_head=on", {"graph_model.multi_head": True}),
 )
-"""Single options of the critic with a given graph, and of the models of the learned graph."""
+"""Single options of the critic, with the oracle graph, and of the learned graph's models."""
 
 
 def _ablated(
@@ -325,7 +325,7 @@ def _ablated(
     seeds: int,
     preset: Preset = "paper",
 ) -> list[Run]:
-    """Runs of IPPO whose file names say what they change."""
+    """IPPO runs with these ablations, labelled with what they change."""
     runs = []
     for credit, changes, overrides in ablations:
         is_graph = credit not in ("local", "global")
@@ -339,8 +339,8 @@ def _ablated(
 
 
 def _credit_ablation_runs() -> list[Run]:
-    """Options that may help graph credit where local reward learns faster (15x15-3p-4f), and what
-    they do where local reward fails (8x8-2p-4f-coop)."""
+    """Runs for options that may help graph credit where local reward learns faster (15x15-3p-4f),
+    and for their effect where local reward fails (8x8-2p-4f-coop)."""
     of_scenario = {"15x15-3p-4f": 3_000_000, "8x8-2p-4f-coop": 2_000_000}
     return [
         run
@@ -350,12 +350,12 @@ def _credit_ablation_runs() -> list[Run]:
 
 
 def _model_ablation_runs() -> list[Run]:
-    """Effect of single options on the graph and on early learning, in short runs; and, longer,
-    whether two agents that never earn alone learn to meet when the other's reward counts less."""
-    apart = [Ablation("learned", "cross_weight=0.3", {"credit.cross_weight": 0.3})]
+    """Short runs for the effect of single options on the graph and on early learning, and a longer
+    one with a smaller weight of the other agent's reward, where no agent earns reward alone."""
+    smaller_weight = [Ablation("learned", "cross_weight=0.3", {"credit.cross_weight": 0.3})]
     options: dict[str, Any] = {"seeds": 3, "preset": "tuned"}
     runs = [
-        *_ablated("lbf-models", "10x10-2p-3f-coop", apart, 2_000_000, **options),
+        *_ablated("lbf-models", "10x10-2p-3f-coop", smaller_weight, 2_000_000, **options),
         *_ablated("lbf-models", "8x8-2p-4f-coop", MODEL_ABLATIONS, 500_000, **options),
         *_ablated("lbf-models", "15x15-3p-4f", MODEL_ABLATIONS, 1_000_000, **options),
     ]

@@ -1,4 +1,4 @@
-"""How a claim of the paper is judged: comparisons of our results by 95 % intervals."""
+"""Verdicts on the paper's claims, from comparisons of our results by 95 % intervals."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -32,18 +32,18 @@ class Comparison(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper, our comparisons, and the likeliest reason for a contradiction."""
+    """A claim of the paper, our comparisons, and the likely reason if they do not support it."""
 
     benchmark: str
     paper: str
     comparisons: list[Comparison]
     reason: str = ""
     lacks: tuple[Run, ...] = ()
-    """Runs of the paper's budget that would decide more of it."""
+    """Missing runs with the paper's number of steps."""
 
     @property
     def verdict(self) -> Verdict:
-        """Summary of the comparisons' answers; `so far` where runs are missing."""
+        """Summary of the comparisons' answers; `so far` if runs are missing."""
         answers = [comparison.answer for comparison in self.comparisons]
         if not answers:
             return "not tested yet"
@@ -55,11 +55,11 @@ class Claim(NamedTuple):
 
     @property
     def is_doubted(self) -> bool:
-        """Not every comparison is for it."""
+        """Whether some comparison does not support the claim."""
         return any(comparison.answer != "yes" for comparison in self.comparisons)
 
     def counted(self) -> str:
-        """How many comparisons say what."""
+        """Number of comparisons per answer, as text."""
         words = {"yes": "for it", "open": "open", "no": "against it"}
         answers = [comparison.answer for comparison in self.comparisons]
         return ", ".join(
@@ -67,20 +67,20 @@ class Claim(NamedTuple):
         )
 
     def budget(self) -> str:
-        """The runs that it lacks, with their steps."""
+        """Number and steps of the missing runs, as text."""
         if not self.lacks:
             return ""
         steps = sum(run.steps * run.seeds for run in self.lacks)
         each = span(run.steps / 1e6 for run in self.lacks)
         return (
-            f"not yet trained to the end: {len(self.lacks)} run{'s' * (len(self.lacks) > 1)} of "
+            f"Missing or unfinished: {len(self.lacks)} run{'s' * (len(self.lacks) > 1)} of "
             f"{each} million steps in `results/{self.lacks[0].benchmark}` "
-            f"({steps / 1e6:,.0f} million with all seeds)"
+            f"({steps / 1e6:,.0f} million over all seeds)"
         )
 
 
 class Trio(NamedTuple):
-    """The three kinds of credit with one backbone in one scenario."""
+    """Results of local, global and graph credit with one backbone in one scenario."""
 
     scenario: str
     backbone: str
@@ -95,12 +95,12 @@ class Trio(NamedTuple):
 
     @property
     def better_baseline(self) -> Result:
-        """Local or global, whichever has the higher mean, which favours the baseline."""
+        """Local or global, whichever has the higher mean; this choice favours the baseline."""
         return max((self.local, self.globe), key=lambda result: result.final.mean())
 
     @property
     def advantage(self) -> Interval:
-        """Mean of the graph minus that of the better baseline, seeds resampled independently."""
+        """Mean of graph credit minus that of the better baseline, seeds resampled independently."""
         return difference(self.graph, self.better_baseline)
 
     @property
@@ -109,11 +109,11 @@ class Trio(NamedTuple):
         return int(self.scenario.removeprefix("n"))
 
     def after(self, before: "Trio") -> str:
-        """Backbone and the step from a smaller N, for a sentence."""
+        """Backbone and both numbers of agents, as text."""
         return f"{BACKBONES[self.backbone]} from N = {before.n_agents} to {self.n_agents}"
 
     def named(self) -> str:
-        """Backbone and scenario, for a sentence."""
+        """Backbone and scenario, as text."""
         is_spread = self.graph.benchmark == "star-spread"
         where = f"at N = {self.n_agents}" if is_spread else f"in `{self.scenario}`"
         return f"{BACKBONES[self.backbone]} {where}"
@@ -122,9 +122,9 @@ class Trio(NamedTuple):
 def trios(
     results: Sequence[Result], benchmark: str, graph_method: str, preset: str = ""
 ) -> list[Trio]:
-    """Every scenario and backbone of a benchmark that has all three kinds of credit; `graph_method`
-    is `dg` or `dg-SOURCE`, and `preset` the end of the methods' names where it is not the
-    paper's."""
+    """All scenarios and backbones of a benchmark with results of all three kinds of credit.
+
+    graph_method: `dg` or `dg-SOURCE`. preset: label suffix of presets other than the paper's."""
     found = {
         (result.scenario, result.method): result
         for result in results
@@ -143,7 +143,7 @@ def trios(
 
 
 def difference(first: Result, second: Result) -> Interval:
-    """Of mean final returns. If one result had more steps, it is cut at the other's."""
+    """Difference of mean final returns, at the smaller of the two numbers of steps."""
     fewest = min(first.budget, second.budget)
     finals = [
         (one.up_to(fewest) if one.budget > 1.1 * fewest else one).final for one in (first, second)
@@ -152,7 +152,7 @@ def difference(first: Result, second: Result) -> Interval:
 
 
 def speed_difference(first: Result, second: Result) -> Interval:
-    """Of mean returns over the steps that both had: above 0 if the first learns faster."""
+    """Difference of mean returns over the common steps; positive if the first learns faster."""
     last = min(first.budget, second.budget)
     return contrast_interval(
         [on_grid(one, last=last).mean(axis=1) for one in (first, second)], [1, -1]
@@ -160,7 +160,7 @@ def speed_difference(first: Result, second: Result) -> Interval:
 
 
 def gap_change(before: Trio, after: Trio) -> Interval:
-    """How much the graph's lead over global reward grew from one scenario to another."""
+    """Increase of the gap between graph credit and global reward between two scenarios."""
     groups = [after.graph.final, after.globe.final, before.graph.final, before.globe.final]
     return contrast_interval(groups, [1, -1, -1, 1])
 
@@ -168,7 +168,7 @@ def gap_change(before: Trio, after: Trio) -> Interval:
 def iqm_contrast(
     together: Aggregates, methods: Sequence[str], combine: Callable[..., np.ndarray]
 ) -> Interval:
-    """A function of the IQMs of several methods, all runs resampled within their scenarios."""
+    """A function of several methods' IQMs, with runs resampled within their scenarios."""
     strata = [stratum for method in methods for stratum in together.finals(method)]
     n = len(together.scenarios)
 
@@ -179,29 +179,29 @@ def iqm_contrast(
 
 
 def answer(interval: Interval) -> Answer:
-    """Whether a difference is above 0, below 0, or undecided."""
+    """Whether a difference is above 0; open if its interval contains 0."""
     return "yes" if interval.low > 0 else "no" if interval.high < 0 else "open"
 
 
 def not_below(interval: Interval) -> Answer:
-    """Whether a difference is at least not below 0; undecided where there is no interval."""
+    """Whether a difference is not below 0; open if there is no interval."""
     return "no" if interval.high < 0 else "yes" if interval.high >= 0 else "open"
 
 
 def opposite(given: Answer) -> Answer:
-    """The answer to the contrary."""
+    """Answer to the negated question."""
     answers: dict[Answer, Answer] = {"yes": "no", "open": "open", "no": "yes"}
     return answers[given]
 
 
 def is_above(result: Result, bound: float, steps: int) -> Answer:
-    """Whether the final return is above a bound; open if it is below after clearly fewer steps."""
+    """Whether the final return is above a bound; open if it is below with clearly fewer steps."""
     above = answer(mean_interval(result.final - bound))
     return "open" if above == "no" and 1.1 * result.budget < steps else above
 
 
 def lacking(found: Found, runs: Iterable[Run]) -> tuple[Run, ...]:
-    """The runs that have no result, or one of clearly fewer steps."""
+    """Runs without a result, or with one of clearly fewer steps."""
 
     def has_result(run: Run) -> bool:
         result = found.get((run.benchmark, run.scenario, run.label))

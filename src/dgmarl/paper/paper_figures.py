@@ -1,7 +1,7 @@
-"""The figures of the paper as choices of runs, and the numbers that the paper reports.
+"""The paper's figures as lists of runs, and the numbers that the paper reports.
 
-What the paper leaves open (seeds, N, p, scenarios) is chosen here and stated in
-`PaperFigure.choices`; a change of a choice raises the figure's version."""
+Choices that the paper does not state (seeds, N, p, scenarios) are listed in `PaperFigure.choices`;
+changing one increments the figure's version."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ IQM_OF_PAPER = {
     "mappo-local": 0.58,
     "mappo-global": 0.77,
 }
-"""Over the six foraging scenarios, with a learned graph; number of seeds not stated."""
+"""IQM over the six foraging scenarios; the paper does not state the number of seeds."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class PaperFigure:
     version: int
     about: str
     choices: str
-    """What the paper does not state, and what is chosen here."""
+    """Choices that the paper does not state."""
     runs: tuple[Run, ...]
     also: tuple[str, ...] = ()
-    """Prefixes of further methods, shown where the benchmark has results of them."""
+    """Prefixes of further methods, shown if there are results."""
 
     def shows(self, result: Result) -> bool:
         """Whether a result is part of the figure."""
@@ -49,19 +49,18 @@ class PaperFigure:
 MOTIVATION = PaperFigure(
     "motivation",
     1,
-    "MAPPO with local, global and graph credit in two foraging scenarios: one of many agents, "
-    "one that needs cooperation.",
-    "Scenarios (the paper names none): 15x15-4p-3f and 8x8-2p-4f-coop. Graph: the oracle's. 10 "
-    "seeds.",
+    "MAPPO with local, global and graph credit in two foraging scenarios: one with many agents, "
+    "one that requires cooperation.",
+    "Scenarios (the paper names none): 15x15-4p-3f and 8x8-2p-4f-coop. Graph: oracle. 10 seeds.",
     choose("lbf", ("15x15-4p-3f", "8x8-2p-4f-coop"), credits_of("mappo", "-oracle")),
 )
 RANDOM_GRAPHS = PaperFigure(
     "random-graphs",
     1,
-    "MAPPO-DG with random graphs of density p, with the oracle's and with learned ones, "
-    "between local and global credit.",
-    "Scenarios: all six of foraging. p: 0.1, 0.3, 0.5, 0.7 and 0.9 (the script has 0.7, its "
-    "default is 0.3). 10 seeds.",
+    "MAPPO-DG with random graphs of density p, oracle graphs and learned graphs, beside local "
+    "and global credit.",
+    "Scenarios: all six of foraging. p: 0.1, 0.3, 0.5, 0.7 and 0.9 (the published script sets "
+    "0.7, its default is 0.3). 10 seeds.",
     choose(
         "lbf",
         SIX,
@@ -76,8 +75,8 @@ RANDOM_GRAPHS = PaperFigure(
 MPE = PaperFigure(
     "mpe",
     2,
-    "Star-Spread with growing N: IPPO and MAPPO with local, global and oracle-graph credit.",
-    "N: 5, 7, 10, 20, 50 and 100 (the scripts have 5, 7, 10 and 20). 10 seeds.",
+    "Star-Spread with increasing N: IPPO and MAPPO with local, global and oracle-graph credit.",
+    "N: 5, 7, 10, 20, 50 and 100 (the published scripts: 5, 7, 10 and 20). 10 seeds.",
     choose("star-spread", ALL_SIZES, (*credits_of("ippo"), *credits_of("mappo"))),
     also=("ippo-dg-learned", "mappo-dg-learned"),
 )
@@ -85,8 +84,8 @@ LBF = PaperFigure(
     "lbf",
     1,
     "Six foraging scenarios: IPPO and MAPPO with local, global and learned-graph credit, IQL "
-    "and QMIX; each, and all together.",
-    "10 seeds; the last evaluation counts.",
+    "and QMIX; per scenario and aggregated.",
+    "10 seeds; final returns are those of the last evaluation.",
     choose(
         "lbf",
         SIX,
@@ -105,8 +104,8 @@ SMACLITE = PaperFigure(
     "smaclite",
     1,
     "Six SMAClite maps: MAPPO with local, global and learned-graph credit, QMIX and QPLEX; "
-    "each, and all together.",
-    "5 seeds; returns, not win rates; corridor for 5 million steps with all methods (the QMIX "
+    "per map and aggregated.",
+    "5 seeds; returns, not win rates; corridor with 5 million steps for all methods (the QMIX "
     "script has 2 million).",
     choose("smaclite", tuple(SMACLITE_STEPS), (*credits_of("mappo", "-learned"), "qmix", "qplex")),
     also=("mappo-",),

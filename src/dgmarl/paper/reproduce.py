@@ -1,4 +1,4 @@
-"""Draw the paper's figures from trained runs. `dgmarl reproduce` writes
+"""Plan the runs of the paper's figures and draw the figures. `dgmarl reproduce` writes
 
 results/<benchmark>/<scenario>__<label>.json   finished runs, as published
 runs/<benchmark>/<scenario>__<label>/          run folders, from which interrupted runs resume
@@ -24,7 +24,7 @@ from dgmarl.sweeps.plan import Plan
 from dgmarl.sweeps.planned import PlannedRun
 
 IDENTITY = ("env", "method", "graph", "seeds", "seed", "steps")
-"""Fields of the configuration that must agree for a result to count as that of a planned run."""
+"""Configuration fields in which a result must agree with a planned run to be used for it."""
 
 
 def figures_named(name: str) -> list[PaperFigure]:
@@ -39,8 +39,8 @@ def figures_named(name: str) -> list[PaperFigure]:
 def plan_figures(
     figures: Iterable[PaperFigure], out: Path, seeds: int | None = None, steps: int | None = None
 ) -> Plan:
-    """The runs of these figures with their outputs below `out`. Results and run folders there that
-    belong to other options are refused."""
+    """The runs of these figures with outputs below `out`; results and run folders there with other
+    options are refused."""
     runs = [run for figure in figures for run in figure.runs]
     plan = make_plan(runs, out / "results", out / "runs", seeds, steps)
     for run in plan.runs:
@@ -67,7 +67,7 @@ def _refuse_other_options(run: PlannedRun) -> None:
 def write_figures(
     figures: Iterable[PaperFigure], results: Sequence[Result], out: Path
 ) -> list[Path]:
-    """Draw each figure that has results, and write a page of tables for it."""
+    """Write the plots and a page of tables of each figure with results."""
     written: list[Path] = []
     for figure in figures:
         chosen = figure.chosen(results)
@@ -81,19 +81,19 @@ def write_figures(
             written.append(write_atomic(out / f"{figure.name}.md", text))
     if not written:
         raise UsageError(
-            "There is no result of these figures yet: train some runs, or name results with --from."
+            "There is no result of these figures yet: train some runs, or give results with --from."
         )
     return written
 
 
 def write_page(figures: Iterable[PaperFigure], results: Sequence[Result], out: Path) -> Path:
-    """One page of all results of these figures."""
+    """Write one page of all results of these figures."""
     chosen = {id(result): result for figure in figures for result in figure.chosen(results)}
     return write_atomic(out / "index.html", run_page(list(chosen.values()), "The paper's figures"))
 
 
 def results_of(plan: Plan) -> list[Result]:
-    """The results of the finished runs, with their run folders where those exist."""
+    """Results of the finished runs, with their run folders if they exist."""
     results = []
     for run in plan.runs:
         if run.state == "done":

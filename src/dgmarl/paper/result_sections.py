@@ -1,4 +1,4 @@
-"""The sections of `docs/results.md`: one table and one picture each, and the rest folded."""
+"""Sections of `docs/results.md`: one table and one figure each, with details folded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,8 +20,8 @@ BETTER = ("better", "open", "worse")
 WIDTHS = ("wider", "open", "narrower")
 GRAPHS = {
     "oracle": "",
-    "learned": " (as the paper has it)",
-    "learned-tuned": " (the learned one with the numbers we prefer)",
+    "learned": " (the paper's settings)",
+    "learned-tuned": " (tuned hyperparameters)",
 }
 PICTURES = {
     "curves": "learning curves for each scenario",
@@ -32,13 +32,13 @@ PICTURES = {
     "graphs": "graphs over training",
 }
 UNSCALED = "star-spread-unscaled"
-"""The benchmark of the control without standardised rewards."""
+"""Benchmark of the control without reward standardisation."""
 Drawn = Mapping[str, Mapping[str, Figure]]
-"""Pictures by figure of the paper and kind."""
+"""Plots by figure of the paper and kind."""
 
 
 def folded(title: str, content: str) -> str:
-    """Markdown that opens with a click, on the site and on the code host."""
+    """Collapsed Markdown block; empty without content."""
     if not content:
         return ""
     return f"""<details markdown="1">
@@ -50,12 +50,12 @@ def folded(title: str, content: str) -> str:
 
 
 def joined(*parts: str) -> str:
-    """Paragraphs, without the empty ones."""
+    """Join non-empty paragraphs."""
     return "\n\n".join(filter(None, parts))
 
 
 def star_spread(results: Sequence[Result], shown: Sequence[Result], drawn: Drawn) -> str:
-    """Known graphs and a growing number of agents."""
+    """Star-Spread: known graphs and an increasing number of agents."""
     spread = trios(shown, "star-spread", "dg")
     if not spread:
         return ""
@@ -64,9 +64,9 @@ def star_spread(results: Sequence[Result], shown: Sequence[Result], drawn: Drawn
     return joined(
         f"""## Star-Spread: the graph is known
 
-A hub and N - 1 leaves; {_size(FIGURES["mpe"].chosen(shown))}. Returns are sums over all agents, so
-those of different N do not compare. The graph is the oracle's, in which every agent influences
-itself and the hub; *learned* is learned in the paper's setting for it (no encoder, one head per
+One hub and N - 1 leaves; {_size(FIGURES["mpe"].chosen(shown))}. Returns are summed over all agents
+and cannot be compared between different N. *Graph* is the oracle graph, in which every agent
+influences itself and the hub; the learned graph uses the paper's settings (no encoder, one head per
 agent; findings: [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)).""",
         _spread_table(spread, shown),
         _picture("mpe", "curves", drawn),
@@ -80,15 +80,15 @@ agent; findings: [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)
 
 {_tally((f"{trio.named()} ({text(gap)})", verdict(gap)) for trio, gap in local_gaps)}
 
-To a leaf any landmark is as good as another; only the hub is
-paid for covering all of them. Leaves that learn from their own reward agree on one landmark and
-gather there, which is what the task was designed to provoke. The returns above are consistent with
-it, and it was seen in replays of two seeds at N = 5 (larger N were not looked at):
+For a leaf all landmarks are equally good; only the hub is rewarded for covering all of them. Leaves
+that learn from their own reward gather at one landmark, as the task was designed to show. This is
+consistent with the returns above and was seen in replays of two seeds at N = 5 (larger N were not
+checked):
 
     dgmarl train star-spread/5 --method ippo-local --seeds 1 --out runs/local
     dgmarl watch runs/local""",
         ),
-        folded("Control: rewards that are not standardised", _unscaled(spread, control)),
+        folded("Control: rewards without standardisation", _unscaled(spread, control)),
     )
 
 
@@ -104,29 +104,28 @@ def _spread_table(spread: Sequence[Trio], results: Sequence[Result]) -> str:
 
 
 def _unscaled(published: Sequence[Trio], control: Sequence[Trio]) -> str:
-    """The control without the paper's standardisation of rewards, beside the published runs."""
+    """The control without the paper's reward standardisation, beside the published runs."""
     found = {(trio.scenario, trio.backbone): trio for trio in control}
-    pairs = [(one, found.get((one.scenario, one.backbone))) for one in published]
     rows = []
-    for one, other in pairs:
-        if other is None:
-            continue
-        name = (one.n_agents, BACKBONES[one.backbone])
-        rows.append((*name, "published", *_means(one), *_judged(one.advantage)))
-        rows.append((*name, "not standardised", *_means(other), *_judged(other.advantage)))
+    for one in published:
+        if other := found.get((one.scenario, one.backbone)):
+            name = (one.n_agents, BACKBONES[one.backbone])
+            rows.append((*name, "published", *_means(one), *_judged(one.advantage)))
+            rows.append((*name, "not standardised", *_means(other), *_judged(other.advantage)))
     if not rows:
         return ""
-    return f"""The paper standardises Star-Spread's rewards with other statistics for each credit
-rule: per agent for local credit, of the sum for global credit, pooled over agents for graph credit,
-each with its mean subtracted. So the published runs differ in more than credit. The control differs
-from them in nothing but `credit.reward_scaling none` (`dgmarl grid {UNSCALED}`).
+    return f"""The paper standardises Star-Spread's rewards with different statistics for each
+credit rule: per agent for local credit, of the sum for global credit, pooled over agents for graph
+credit, each with the mean subtracted. The published runs therefore differ in more than the credit
+rule. The control differs from them only in `credit.reward_scaling none` (`dgmarl grid {UNSCALED}`).
 
 {markdown(("N", "backbone", "rewards", *CREDIT_TITLES), rows)}
 
 Of the other published results, IQL, VDN, QMIX and QPLEX on foraging were trained with EPyMARL's
 standardisation (per agent for IQL, of the sum for the others). IPPO and MAPPO on foraging and
-SMAClite were trained on raw rewards and are not affected. Outside `--preset paper` rewards are now
-scaled by one statistic for every rule and never shifted ([credit.md](credit.md))."""
+SMAClite were trained on raw rewards and are not affected. On Star-Spread, presets other than
+`paper` scale rewards by one statistic for all rules, without subtracting the mean
+([credit.md](credit.md))."""
 
 
 def _widening(spread: Sequence[Trio]) -> str:
@@ -139,20 +138,20 @@ def _widening(spread: Sequence[Trio]) -> str:
             change = _judged(gap_change(before, trio), WIDTHS)
             changes.append((trio.after(before), change[1]))
         rows.append((BACKBONES[trio.backbone], trio.n_agents, text(gap), share, *change))
-    share_title, change_title = "in % of global's return", "change from the N before"
+    share_title, change_title = "in % of global's return", "change from the previous N"
     titles = ("backbone", "N", "graph minus global", share_title, change_title, "")
-    return f"""From one N to the next the graph's lead over global reward is
+    return f"""From one N to the next the gap between graph credit and global reward is
 
 {_tally(changes)}
 
-Returns grow with N by themselves, so the gap is also given relative to global reward's return. At
-N = 50 and 100 agents move half as far per step as at smaller N.
+Returns scale with N, so the gap is also given relative to the return of global reward. At N = 50
+and 100 agents move half as far per step as at smaller N.
 
 {markdown(titles, rows)}"""
 
 
 def foraging(results: Sequence[Result], drawn: Drawn) -> str:
-    """Six scenarios, with the methods' interquartile means beside the paper's."""
+    """Foraging: six scenarios, with interquartile means beside the paper's."""
     own = FIGURES["lbf"].chosen(results)
     if not own:
         return ""
@@ -162,14 +161,14 @@ def foraging(results: Sequence[Result], drawn: Drawn) -> str:
     return joined(
         f"""## Level-based foraging
 
-A return of 1 is all the food. In `-coop` scenarios every food needs two players and pays only the
-stronger; elsewhere some foods can be taken alone, and those who take one together share it. The
-oracle's graph joins players near each other. {_size(own)}; the last column has the
-steps of each seed.""",
+A return of 1 means that all food was collected. In `-coop` scenarios all food requires two players
+and rewards only the stronger one; in the others some food can be collected alone, and players who
+collect food together share the reward. The oracle graph connects players near each other.
+{_size(own)}; the last column is the number of steps per seed.""",
         _methods_table(own, together),
         _picture("lbf", "curves", drawn),
-        folded("Interquartile means beside the paper's", _against_paper(together)),
-        folded("Every final return with its interval", final_table(own)),
+        folded("Interquartile means compared with the paper's", _against_paper(together)),
+        folded("All final returns with intervals", final_table(own)),
         *(
             folded(
                 f"The {graph} graph{note} against the better of local and global reward",
@@ -177,14 +176,14 @@ steps of each seed.""",
             )
             for graph, note in GRAPHS.items()
         ),
-        folded("Value-based methods beside what the paper says of them", _values(own)),
+        folded("Value-based methods and the paper's claims about them", _values(own)),
         folded("Density of the graphs", _densities(own)),
         folded("Further figures", joined(*(_picture("lbf", kind, drawn) for kind in further))),
     )
 
 
 def _methods_table(own: Sequence[Result], together: Aggregates) -> str:
-    """Methods down, scenarios across: mean final returns, the IQM and the paper's."""
+    """One row per method: mean final return per scenario, IQM, and the paper's IQM."""
     found = {(one.scenario, one.method): one for one in own}
     scenarios = list(dict.fromkeys(one.scenario for one in own))
     rows = []
@@ -202,7 +201,7 @@ def _methods_table(own: Sequence[Result], together: Aggregates) -> str:
 
 
 def _values(results: Sequence[Result]) -> str:
-    """The value-based methods beside what the paper says of them, scenario by scenario."""
+    """Final returns of value-based methods with the paper's claim about each scenario."""
     found = {(one.benchmark, one.scenario, one.method): one for one in results}
     rows = []
     for scenario, paper in VALUES_OF_PAPER.items():
@@ -214,10 +213,10 @@ def _values(results: Sequence[Result]) -> str:
     if not rows:
         return ""
     names = (style(method).name for method in VALUE_BASED)
-    table = markdown(("scenario", *names, "the paper", "here"), rows)
-    return f"""Numbers without steps are of {LBF_STEPS / 1e6:g} million; results of fewer steps do
-not predict those of more, and IQL and QMIX are compared at equal numbers. IQL learns from local,
-the others from global reward.
+    table = markdown(("scenario", *names, "claim of the paper", "verdict"), rows)
+    return f"""Results without a number of steps are after {LBF_STEPS / 1e6:g} million. Results
+after fewer steps do not predict later ones; IQL and QMIX are compared at equal steps. IQL learns
+from local reward, the others from global reward.
 
 {table}"""
 
@@ -234,13 +233,13 @@ def _graph_credit(results: Sequence[Result], graph: str) -> str:
 
 
 def _against_paper(together: Aggregates) -> str:
-    """Whether the paper's numbers lie within our intervals, if all scenarios are here."""
+    """Whether the paper's numbers lie within our intervals, if all scenarios have results."""
     lacking = "; ".join(
-        f"{style(one).name} lacks {', '.join(names)}" for one, names in together.left_out.items()
+        f"{style(one).name} ({', '.join(names)})" for one, names in together.left_out.items()
     )
-    left_out = f"Left out, because they lack scenarios: {lacking}.\n\n" if lacking else ""
+    left_out = f"Omitted because scenarios are missing: {lacking}.\n\n" if lacking else ""
     if set(together.scenarios) != set(SIX):
-        return f"{left_out}{paper_iqms()} Nothing on this page tests them before all six are here."
+        return f"{left_out}{paper_iqms()} They are compared once all six have results."
     rows = []
     for method, theirs in IQM_OF_PAPER.items():
         if method in together.of_method:
@@ -248,18 +247,18 @@ def _against_paper(together: Aggregates) -> str:
             if not ours.low <= theirs <= ours.high:
                 place = "above ours" if theirs > ours.high else "below ours"
             rows.append((style(method).name, f"{theirs:.2f}", text(ours), place))
-    return f"""{left_out}{markdown(("method", "the paper's IQM", "ours", "the paper's lies"), rows)}
+    return f"""{left_out}{markdown(("method", "the paper's IQM", "ours", "the paper's is"), rows)}
 
 The paper states neither the number of seeds nor intervals, so a number outside ours does not prove
 a difference."""
 
 
 def paper_iqms() -> str:
-    """The paper's interquartile means in a sentence."""
+    """Sentence with the paper's interquartile means."""
     numbers = ", ".join(
         f"{value:.2f} for {style(method).name}" for method, value in IQM_OF_PAPER.items()
     )
-    return f"The paper's IQMs are of 6 scenarios and a *learned* graph: {numbers}."
+    return f"The paper's IQMs over 6 scenarios, with a *learned* graph: {numbers}."
 
 
 def _densities(results: Sequence[Result]) -> str:
@@ -276,11 +275,11 @@ def _densities(results: Sequence[Result]) -> str:
         for scenario in scenarios
     ]
     table = markdown(("scenario", *(style(method).name for method in methods)), rows)
-    return f"The share of possible edges that are on, half-way through training:\n\n{table}"
+    return f"Share of possible edges that are present halfway through training:\n\n{table}"
 
 
 def _half_way(result: Result) -> float:
-    """Mean graph density over seeds at half of the steps, while policies still change."""
+    """Graph density at half of the steps, while policies still change; mean over seeds."""
     densities = result.metric("graph_density")
     assert densities is not None
     seeds = zip(result.steps, densities, strict=True)
@@ -288,23 +287,23 @@ def _half_way(result: Result) -> float:
 
 
 def battles(results: Sequence[Result], drawn: Drawn) -> str:
-    """Six maps of SMAClite: returns and battles won, greedy and sampled."""
+    """SMAClite: returns and battles won on six maps, greedy and sampled."""
     own = FIGURES["smaclite"].chosen(results)
     if not own:
         return ""
     return joined(
         f"""## SMAClite
 
-Six maps, {_size(own)}. Returns of MAPPO with greedy actions, as in the paper, and with the preset
-*fast*, which has 128 environments instead of the paper's ten; *the better* is the better of local
-and global reward. A won battle pays about 20. Findings: [smaclite.md](smaclite.md#learning-results)
+Six maps, {_size(own)}. Returns are those of greedy MAPPO policies, as in the paper, trained with
+the preset *fast*: 128 environments instead of ten. *The better* is the better of local and global
+reward. A won battle gives about 20. Findings: [smaclite.md](smaclite.md#learning-results)
 and [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread).""",
         _maps_table(own),
         _picture("smaclite", "curves", drawn),
         folded(
-            "Every run: battles won, greedy and sampled, and the graphs",
-            f"""*Sampled* was measured beside the greedy evaluation; F1 is that of learned graphs
-against the interventional one. Runs without *fast* are in the paper's setting.
+            "All runs: battles won, greedy and sampled, and graphs",
+            f"""*Sampled* policies were evaluated beside greedy ones; F1 compares learned graphs
+with the interventional graph. Runs without *fast* use the paper's settings.
 
 {_battles_table(own)}""",
         ),
@@ -317,7 +316,7 @@ against the interventional one. Runs without *fast* are in the paper's setting.
 
 
 def _maps_table(own: Sequence[Result]) -> str:
-    """One row per map: local and global credit, and how graphs compare with the better of them."""
+    """One row per map: local and global credit, and graph credit against the better of them."""
     learned, oracle = (
         {trio.scenario: trio for trio in trios(own, "smaclite", f"dg-{graph}", FAST)}
         for graph in ("learned", "oracle")
@@ -350,20 +349,20 @@ def _battles_table(own: Sequence[Result]) -> str:
 
 
 def _steps(battle: Result) -> str:
-    """Those that a run on SMAClite had, and the paper's where they are more."""
+    """Steps of a SMAClite run, and the paper's number if it is larger."""
     full = SMACLITE_STEPS[battle.scenario]
     short = f"{budget_text(battle).removesuffix(' million')} of " * (1.1 * battle.budget < full)
     return f"{short}{full / 1e6:g} million"
 
 
 def last_mean(result: Result, metric: str) -> str:
-    """Mean over seeds at the last evaluation; empty where it was not measured."""
+    """Mean of a metric over seeds at the last evaluation; empty if it was not measured."""
     values = result.metric(metric)
     return "" if values is None else f"{values[:, -1].mean():.3g}"
 
 
 def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:
-    """A figure's table and pictures, folded."""
+    """Table and plots of a figure, folded."""
     own = figure.chosen(results)
     if not own:
         return ""
@@ -371,7 +370,7 @@ def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:
     return folded(
         figure.about,
         joined(
-            f"Chosen here, because the paper does not say it: {figure.choices}",
+            f"Not stated in the paper, chosen here: {figure.choices}",
             final_table(own),
             _over_several(own),
             *pictures,
@@ -380,7 +379,7 @@ def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:
 
 
 def _over_several(results: Sequence[Result]) -> str:
-    """Interquartile means, where there is more than one scenario."""
+    """IQM table; empty for a single scenario."""
     together = over_scenarios(results)
     if isinstance(together, str) or len(together.scenarios) < 2:
         return ""
@@ -388,7 +387,7 @@ def _over_several(results: Sequence[Result]) -> str:
 
 
 def _size(results: Sequence[Result]) -> str:
-    """Runs and environment steps in a sentence."""
+    """Number of runs, seeds and environment steps, as text."""
     steps = sum(int(one.steps[:, -1].sum()) for one in results) / 1e6
     seeds = span(len(one.final) for one in results)
     return f"{len(results)} runs with {seeds} seeds, {steps:,.0f} million steps"
@@ -410,7 +409,7 @@ def _judged(interval: Interval, words: tuple[str, str, str] = BETTER) -> tuple[s
 
 
 def _tally(judged: Iterable[tuple[str, str]]) -> str:
-    """A list of who got which verdict, the favourable one first."""
+    """Markdown list of names per verdict, favourable verdicts first."""
     judged = list(judged)
     lines = []
     for word in ("better", "wider", "open", "worse", "narrower"):

@@ -2,8 +2,8 @@
 rules in `docs/credit.md` and that of graphs in `docs/learned-graphs.md`:
 `python -m dgmarl.paper.results_page`.
 
-Every number and verdict is computed from the files in `results/`; a test checks that the committed
-pages are current. New results are included by adding their files."""
+Numbers and verdicts are computed from the files in `results/`, except the numbers in the reasons of
+`claims.py`; a test checks that the committed pages are current."""
 
 import argparse
 import re
@@ -49,7 +49,7 @@ MARKS = (
 
 
 def draw_figures(results: Sequence[Result]) -> dict[str, dict[str, Figure]]:
-    """By figure of the paper and kind of picture."""
+    """Matplotlib figures by figure of the paper and kind."""
     return {
         name: draw(chosen) for name, figure in FIGURES.items() if (chosen := figure.chosen(results))
     }
@@ -60,7 +60,7 @@ def page_text(
     costs: Sequence[dict[str, Any]],
     drawn: Mapping[str, Mapping[str, Figure]],
 ) -> str:
-    """The Markdown of the page, with links to the pictures of `drawn`."""
+    """Markdown of `results.md`, with links to the figures of `drawn`."""
     shown = [one for one in results if any(figure.shows(one) for figure in FIGURES.values())]
     judged = claims(shown)
     further = [plain(FIGURES[name], shown, drawn) for name in ("motivation", "random-graphs")]
@@ -81,8 +81,7 @@ def page_text(
 
 
 def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
-    """Between the marks of the README: the methods that the paper has numbers of, how many of its
-    claims hold, and the price."""
+    """README section: methods with numbers in the paper, verdicts on its claims, and the cost."""
     return f"""{MARKS[0]}
 {_foraging_summary(results)}{_verdicts(claims(results))}
 {_price(results, costs)}
@@ -91,32 +90,33 @@ All tables, figures and commands: [docs/results.md](docs/results.md).
 
 
 def _verdicts(judged: Sequence[Claim]) -> str:
-    """How many claims have which verdict."""
+    """Sentence with the number of claims per verdict."""
     found = [claim.verdict for claim in judged]
     counted = "; ".join(f"{each}: {found.count(each)}" for each in VERDICTS if each in found)
     return f"{len(found)} claims of the paper, judged by 95 % intervals: {counted}."
 
 
 def _foraging_summary(results: Sequence[Result]) -> str:
-    """The IQM of the paper's six methods, and of the learned graph with our numbers."""
+    """IQMs of the paper's six methods, and of the learned graph with tuned hyperparameters."""
     own = [result for result in results if result.benchmark == "lbf"]
     together = over_scenarios([result for result in own if result.method in IQM_OF_PAPER])
     if isinstance(together, str):
         return ""
     tuned = over_scenarios([result for result in own if result.method.endswith("learned-tuned")])
-    preferred = ""
+    improved = ""
     if isinstance(tuned, Aggregates):
         listed = (f"{text(tuned.iqm(one))} ({style(one).name})" for one in tuned.of_method)
-        preferred = f"With the numbers that we prefer: {', '.join(listed)}.\n"
+        improved = f"With tuned hyperparameters: {', '.join(listed)}.\n"
     of_paper = "" if set(together.scenarios) == set(SIX) else f" {paper_iqms()}"
     return f"""Foraging, {len(together.scenarios)} scenarios: interquartile mean (IQM) of the final
-return with its 95 % interval; 1 is all the food; *learned* is the paper's learned graph.{of_paper}
+return with its 95 % interval. A return of 1 means that all food was collected; *learned* is the
+graph learned as in the paper.{of_paper}
 
 {iqm_table(together)}
 
 ![Foraging, all scenarios together](docs/figures/lbf-intervals.svg)
 
-{preferred}"""
+{improved}"""
 
 
 def _head(results: Sequence[Result], judged: Sequence[Claim]) -> str:
@@ -128,16 +128,16 @@ def _head(results: Sequence[Result], judged: Sequence[Claim]) -> str:
 Short answer: {_verdicts(judged)}
 {_against_better(results)}
 
-Numbers are means over seeds of the last evaluation ({episodes} episodes), never of the best; in
-brackets stand 95 % percentile-bootstrap intervals over seeds. *Better* and *worse* mean that the
-interval of a difference excludes 0, *open* that it does not; many intervals are compared, without a
-correction for that. The lines of figures are means over seeds, bands and bars 95 % intervals. The
-numbers of `SCENARIO` and `METHOD` are in `results/BENCHMARK/SCENARIO__METHOD.json`; `dgmarl table
-results` prints them all."""
+Numbers are means over seeds of the last evaluation ({episodes} episodes), not of the best one, with
+95 % percentile-bootstrap intervals over seeds in brackets. *Better* and *worse* mean that the
+interval of a difference excludes 0, *open* that it does not; there is no correction for multiple
+comparisons. In figures, lines are means over seeds, and bands and bars are 95 % intervals. The data
+are in `results/BENCHMARK/SCENARIO__METHOD.json`; `dgmarl table results` prints all final
+returns."""
 
 
 def _against_better(results: Sequence[Result]) -> str:
-    """Graph credit against the better of local and global reward, counted over comparisons."""
+    """Verdicts on graph credit against the better of local and global reward, per benchmark."""
     compared = {"Star-Spread": trios(results, "star-spread", "dg")}
     for graph in GRAPHS:
         compared[f"foraging, {graph} graph"] = trios(results, "lbf", f"dg-{graph}")
@@ -161,19 +161,19 @@ def _agreement(judged: Sequence[Claim]) -> str:
             claim.paper,
             f"**{claim.verdict}**",
             claim.counted(),
-            "; ".join(filter(None, (claim.reason if claim.is_doubted else "", claim.budget()))),
+            ". ".join(filter(None, (claim.reason if claim.is_doubted else "", claim.budget()))),
         )
         for claim in judged
     ]
-    titles = ("", "the paper", "here", "comparisons", "likeliest reason, and what is missing")
+    titles = ("", "claim of the paper", "verdict", "comparisons", "likely reason, and missing runs")
     return f"""## The paper's claims
 
-One comparison is one backbone in one scenario (or between two); it is for or against a claim where
-its 95 % interval excludes 0, and for a claim that one thing is as good as another where the
-interval is not below 0. On SMAClite MMM is judged in the paper's setting, the other maps with the
-preset *fast*. Claims of theory: [theory.md](theory.md). That hyperparameters make MAPPO unstable on
-SMAClite, as it is here, too (corridor, bane_vs_bane, 3s5z_vs_3s6z), is an opinion of the paper, and
-not tested.
+Each comparison is of one backbone in one scenario, or between two scenarios. It is for or against a
+claim if its 95 % interval excludes 0; if the claim is that one method is as good as another, it is
+for the claim unless the interval lies below 0. On SMAClite, MMM is judged with the paper's settings
+and the other maps with the preset *fast*. Theoretical claims are checked in
+[theory.md](theory.md). The paper attributes MAPPO's instability on SMAClite to hyperparameters;
+MAPPO is unstable here too (corridor, bane_vs_bane, 3s5z_vs_3s6z), but the cause was not tested.
 
 {markdown(titles, rows)}"""
 
@@ -185,11 +185,11 @@ def _choices() -> str:
     ]
     table = markdown(("name", "runs", "what it shows", "chosen here"), rows)
     return joined(
-        """## What the paper leaves open, and costs
+        """## Choices that the paper does not state, and costs
 
-Each figure of the paper is a list of runs that one command trains, resumes or draws: `dgmarl
-reproduce NAME`, with `--dry-run` to see the runs and an estimate of the time.""",
-        folded("The figures, and what was chosen for them", table),
+Each figure of the paper is a list of runs. `dgmarl reproduce NAME` trains or resumes them and draws
+the figure; `--dry-run` lists the runs and estimates the time.""",
+        folded("Figures, and the choices made here", table),
     )
 
 
@@ -199,19 +199,20 @@ def _cost(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
     )
     commands = "\n".join(
         f"    {cost['command']}    # {cost['cells']} runs on {cost['device']}: "
-        f"{_time(cost['seconds'])}"
+        f"{cost['seconds'] // 60:.0f} min {cost['seconds'] % 60:.0f} s"
         for cost in costs
     )
-    made = f"""The commands are those of the releases that were used; today `dgmarl grid NAME`
-trains these runs, with `--batched` for `--lanes` and `lbf-ablations` for `lbf-levers`.
+    made = f"""These are the commands of the releases that trained the runs. In this release
+`dgmarl grid NAME` trains them, with `--batched` instead of `--lanes` and `lbf-ablations` instead of
+`lbf-levers`.
 
 {commands}
     python -m dgmarl.paper.results_page    # this page and the README's section, from results/
 
 Code: {codes}."""
     return joined(
-        f"""{_price(results, costs)} On {devices} with jax {versions}, all seeds of a run side by
-side; the times include compiling. Every file holds the whole configuration of its run.""",
+        f"""{_price(results, costs)} They ran on {devices} with jax {versions}, all seeds of a run
+in parallel; times include compilation. Every result file contains the configuration of its run.""",
         folded("Commands and their times", made),
     )
 
@@ -223,26 +224,22 @@ def _price(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
     on_cpu = sum(cost["seconds"] for cost in costs if "NVIDIA" not in cost["device"]) / 3600
     counted = sum(cost["cells"] for cost in costs)
     unknown = f" ({len(results) - counted} runs were not timed)" if counted < len(results) else ""
-    times = [f"{on_gpu:.0f} GPU minutes"] * (on_gpu > 0) + [f"{on_cpu:.1f} CPU hours"] * (
+    times = f", {on_gpu:.0f} GPU minutes" * (on_gpu > 0) + f", {on_cpu:.1f} CPU hours" * (
         on_cpu > 0
     )
     return (
-        f"All in all {len(results)} runs with {seeds} seeds took {steps / 1e6:,.0f} million "
-        f"environment steps{''.join(f', {time}' for time in times)}{unknown}."
+        f"In total, {len(results)} runs with {seeds} seeds took {steps / 1e6:,.0f} million "
+        f"environment steps{times}{unknown}."
     )
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
-
-
 def _listed(values: Iterable[object]) -> str:
-    """Distinct values in a sentence; usually there is only one."""
+    """Distinct values, separated by commas."""
     return ", ".join(sorted(set(map(str, values))))
 
 
 def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
-    """Write `results.md` and `figures/` into a folder, and the README's section."""
+    """Write `results.md` and `figures/` into `out`, and update the sections of other pages."""
     found = read_results(results)
     costs = read_json(results / COSTS) if (results / COSTS).is_file() else []
     drawn = draw_figures(found)
@@ -265,7 +262,7 @@ def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
 
 
 def other_pages(docs: Path, found: Sequence[Result], results: Path) -> dict[Path, str]:
-    """The further pages of a folder that have a section of results, with it."""
+    """Other pages in `docs` with a results section, with that section updated."""
     sections = {
         "credit.md": lambda: credit_section(found, read_json(results / SPEEDS)["rows"]),
         "learned-graphs.md": lambda: graphs_section(found),
@@ -277,15 +274,15 @@ def other_pages(docs: Path, found: Sequence[Result], results: Path) -> dict[Path
     }
 
 
-def with_section(readme: str, section: str) -> str:
-    """A document with what stands between its marks replaced."""
+def with_section(document: str, section: str) -> str:
+    """The document with the text between its marks, and the marks, replaced by `section`."""
     between = re.compile(f"{re.escape(MARKS[0])}.*?{re.escape(MARKS[1])}", re.DOTALL)
-    if not between.search(readme):
+    if not between.search(document):
         raise UsageError(
-            f"The document lacks the lines {MARKS[0]!r} and {MARKS[1]!r}: put them where the "
-            "results shall stand."
+            f"The document lacks the lines {MARKS[0]!r} and {MARKS[1]!r}: insert them where "
+            "the results belong."
         )
-    return between.sub(lambda _: section, readme)
+    return between.sub(lambda _: section, document)
 
 
 def main() -> None:

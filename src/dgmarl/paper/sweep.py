@@ -1,4 +1,4 @@
-"""Plan and train lists of the paper's runs."""
+"""Plan and train the paper's runs."""
 
 import re
 from collections.abc import Iterable
@@ -28,10 +28,10 @@ def make_plan(
     seeds: int | None = None,
     steps: int | None = None,
 ) -> Plan:
-    """Resolve runs; `seeds` and `steps` replace their own numbers. Runs that the environment rules
-    out are named with the reason.
+    """Resolve runs, with other `seeds` and `steps` if given. Runs that cannot be trained are
+    listed with the reason.
 
-    results: root of the published files. folders: root of the run folders, if they are kept."""
+    results: root of the result files. folders: root of the run folders, if they are kept."""
     return without_refused(_resolve_all(runs, results, folders, seeds, steps))
 
 
@@ -56,7 +56,7 @@ def _resolve_all(
 
 
 def print_runs(plan: Plan) -> None:
-    """A line per run: whether it is done, its seeds and steps."""
+    """Print a line per run: state, seeds and steps."""
     for run in plan.runs:
         print(f"{run.state:<8} {run.name}: {run.config.seeds} x {run.config.steps:,} steps")
     for name, reason in plan.not_runnable.items():
@@ -64,7 +64,7 @@ def print_runs(plan: Plan) -> None:
 
 
 def _chosen(name: str, only: str) -> list[Run]:
-    """The runs of a grid whose names match the regular expression `only`."""
+    """Runs of a grid whose names match the regular expression `only`."""
     if name not in GRIDS:
         raise UsageError(f"{name!r} is not a grid; {suggest(name, GRIDS)}")
     try:
@@ -92,8 +92,8 @@ def train_grid(
     resources: Resources | None = None,
     only_list: bool = False,
 ) -> None:
-    """Train the runs of a grid whose names match the regular expression `only` and that have no
-    file below `out` yet; or only list them."""
+    """Train, or only list, the runs of a grid whose names match the regular expression `only` and
+    that have no result file in `out`."""
     resources = resources or Resources()
     given = {"seeds": seeds, "steps": steps, **resources._asdict()}
     for option in ("seeds", "steps", "workers", "batched"):

@@ -1,4 +1,4 @@
-"""Pictures and tables of a figure of the paper, from the results that exist of it."""
+"""Plots and tables of a figure of the paper, from the available results."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,13 +16,13 @@ from dgmarl.report.table import interval_texts
 
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
-    """By kind: learning curves, graphs over training, aggregates where returns share a scale."""
+    """Plots by kind: learning curves, graphs over training, aggregates if returns share a scale."""
     looks = styles(result.method for result in results)
     drawn = {"curves": learning_curves(scenario_panels(results), looks)}
     if panels := graph_panels(results):
         metrics, titles = {panel.metric for panel in panels}, {panel.title for panel in panels}
-        whole = len(panels) == len(metrics) * len(titles)  # then one row per scenario
-        drawn["graphs"] = learning_curves(panels, looks, max(2, len(metrics)) if whole else 2)
+        complete = len(panels) == len(metrics) * len(titles)  # one row per scenario
+        drawn["graphs"] = learning_curves(panels, looks, max(2, len(metrics)) if complete else 2)
     together = over_scenarios(results)
     if isinstance(together, Aggregates) and len(together.scenarios) > 1:
         drawn |= together.figures(looks)
@@ -30,7 +30,7 @@ def draw(results: Sequence[Result]) -> dict[str, Figure]:
 
 
 def table_page(figure: PaperFigure, results: Sequence[Result], pictures: Iterable[str]) -> str:
-    """A page of Markdown: what the figure shows, its pictures, and final returns with intervals."""
+    """Markdown page: what the figure shows, its plots, and final returns with intervals."""
     shown = "\n\n".join(f"![{figure.name}, {Path(path).stem}]({path})" for path in pictures)
     together = over_scenarios(results)
     if isinstance(together, Aggregates):
@@ -52,11 +52,8 @@ Not stated in the paper, chosen here: {figure.choices}
 
 
 def final_table(results: Sequence[Result]) -> str:
-    """Scenarios down, methods across: mean over seeds of the last evaluation with its interval, and
-    the number of seeds.
-
-    Where methods of one scenario had different numbers of steps, those that had fewer than the
-    others say how many."""
+    """Final returns with intervals, one row per scenario and one column per method. Methods with
+    fewer steps than others in the same scenario state their number of steps."""
     methods = sorted({result.method for result in results}, key=order)
     found = {(result.scenario, result.method): result for result in results}
     rows = []
@@ -71,13 +68,13 @@ def final_table(results: Sequence[Result]) -> str:
 
 
 def final_text(result: Result, full: int) -> str:
-    """Mean final return with its interval, and the steps where they are fewer than `full`."""
+    """Mean final return with its interval, and the steps if they are fewer than `full`."""
     fewer = f" after {budget_text(result)}" if 1.1 * result.budget < full else ""
     return text(mean_interval(result.final)) + fewer
 
 
 def iqm_table(together: Aggregates) -> str:
-    """Per method the interquartile mean, beside the paper's where it is of the same scenarios."""
+    """IQM per method, and the paper's IQM if the scenarios are the paper's six."""
     whole = together.benchmark == "lbf" and set(together.scenarios) == set(SIX)
     of_paper = IQM_OF_PAPER if whole else {}
     rows = []
@@ -93,12 +90,12 @@ def iqm_table(together: Aggregates) -> str:
 
 
 def text(interval: Interval) -> str:
-    """Estimate and ends."""
+    """Estimate and interval as text."""
     return " ".join(interval_texts(interval))
 
 
 def markdown(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table."""
+    """Markdown table."""
     lines = [tuple(titles), *rows]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

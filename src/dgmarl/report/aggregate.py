@@ -1,4 +1,4 @@
-"""Methods over all scenarios of a benchmark: estimates, profiles, who beats whom, how fast."""
+"""Aggregates over a benchmark's scenarios: estimates, profiles, sample efficiency, improvement."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -23,31 +23,31 @@ N_THRESHOLDS = 101
 
 
 class Aggregates(NamedTuple):
-    """Methods that have a result in each of these scenarios, in the same order."""
+    """Methods that have a result in each of the scenarios."""
 
     benchmark: str
     scenarios: tuple[str, ...]
     of_method: dict[str, list[Result]]
-    """By method, one result per scenario."""
+    """By method, one result per scenario, in the order of `scenarios`."""
     highest: float | None
-    """The highest return that there is, where the family of environments has one."""
+    """Reference return of the environment family (`SHARED_SCALE`), if it has one."""
     left_out: dict[str, tuple[str, ...]]
-    """By method, the scenarios it lacks."""
+    """Missing scenarios of methods that are left out."""
 
     def finals(self, method: str) -> list[np.ndarray]:
         """Final returns, one stratum per scenario."""
         return [result.final for result in self.of_method[method]]
 
     def runs(self, method: str) -> int:
-        """How many there are in all scenarios together."""
+        """Number of runs in all scenarios together."""
         return sum(map(len, self.finals(method)))
 
     def steps(self, method: str) -> int:
-        """The fewest that a scenario was trained for."""
+        """Smallest number of steps over scenarios."""
         return min(result.budget for result in self.of_method[method])
 
     def comparable(self) -> bool:
-        """Whether in every scenario all methods had about as many steps."""
+        """Whether all methods have about the same number of steps in each scenario."""
         return all(map(same_budget, zip(*self.of_method.values(), strict=True)))
 
     def iqm(self, method: str) -> Interval:
@@ -55,7 +55,7 @@ class Aggregates(NamedTuple):
         return aggregate_interval(self.finals(method))
 
     def estimates(self) -> dict[str, dict[str, Interval]]:
-        """By kind and method; the optimality gap only where the highest return is known."""
+        """Intervals by kind and method; the optimality gap only with a reference return."""
         kinds = dict(ESTIMATORS)
         if (highest := self.highest) is not None:
             kinds[f"gap to {highest:g}"] = lambda strata: optimality_gap(strata, highest)
@@ -68,21 +68,17 @@ class Aggregates(NamedTuple):
         }
 
     def improvements(self) -> dict[tuple[str, str], Interval]:
-        """For each method with graph credit and each with local or global credit with the same
-        learner."""
-        pairs = [
-            (first, second)
+        """Probability of improvement of each method with graph credit over each one without it that
+        has the same learner."""
+        return {
+            (first, second): probability_of_improvement(self.finals(first), self.finals(second))
             for first in self.of_method
             for second in self.of_method
             if uses_graph(first) and not uses_graph(second) and same_learner(first, second)
-        ]
-        return {
-            pair: probability_of_improvement(self.finals(pair[0]), self.finals(pair[1]))
-            for pair in pairs
         }
 
     def figures(self, looks: Looks | None = None) -> dict[str, Figure]:
-        """By file name: intervals, profiles, sample efficiency, and who beats whom."""
+        """By file name: intervals, profiles, sample efficiency and probability of improvement."""
         looks = looks or styles(self.of_method)
         bars = self._caption("bars")
         drawn = {
@@ -120,7 +116,7 @@ class Aggregates(NamedTuple):
         return figures.sample_efficiency(bands, last, self._caption("bands"), looks)
 
     def _budgets(self) -> str:
-        """Who had how many."""
+        """Steps of most methods, then of the others by name, as text."""
         of_budget: dict[str, list[str]] = {}
         for method, results in self.of_method.items():
             of_budget.setdefault(budget_text(*results), []).append(style(method).name)
@@ -130,7 +126,7 @@ class Aggregates(NamedTuple):
     def _caption(self, marks: str) -> str:
         runs = span(map(self.runs, self.of_method))
         scenarios = "1 scenario" if len(self.scenarios) == 1 else f"{len(self.scenarios)} scenarios"
-        steps = "" if self.comparable() else f", not of equally many steps ({self._budgets()})"
+        steps = "" if self.comparable() else f", different numbers of steps ({self._budgets()})"
         return (
             f"{runs} runs per method, {scenarios}{steps}; {marks}: 95 % stratified bootstrap over "
             "runs"
@@ -138,23 +134,23 @@ class Aggregates(NamedTuple):
 
 
 def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
-    """The results of one benchmark put together, or a sentence why they must not be.
+    """Aggregates of one benchmark's results, or the reason why they cannot be aggregated.
 
-    Where not every method has every scenario, the scenarios of one method are taken, and all
-    methods that have these: of all choices the one that keeps most results."""
+    If methods lack scenarios, the scenarios of one method and all methods that have these are used:
+    the choice that keeps the most results."""
     if not results:
         return "There are no results."
     families = sorted({result.env.partition("/")[0] for result in results})
     if len(families) > 1:
         return (
-            f"Runs of {' and '.join(families)} are not put together: their returns mean different "
-            "things."
+            f"Runs of {' and '.join(families)} are not aggregated: their returns have different "
+            "meanings."
         )
     scenarios = tuple(dict.fromkeys(result.scenario for result in results))
     if len(scenarios) > 1 and families[0] not in SHARED_SCALE:
         return (
-            "Returns of different scenarios have different scales here, so nothing is averaged "
-            "over scenarios."
+            "Returns of these scenarios have different scales, so they are not aggregated over "
+            "scenarios."
         )
     found: dict[str, dict[str, Result]] = {}
     for result in sorted(results, key=lambda result: order(result.method)):
@@ -163,7 +159,7 @@ def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
         (own.keys() for own in found.values()), key=lambda names: (_kept(found, names), len(names))
     )
     chosen = tuple(name for name in scenarios if name in chosen)
-    whole = {
+    complete = {
         method: [own[name] for name in chosen]
         for method, own in found.items()
         if own.keys() >= set(chosen)
@@ -171,11 +167,13 @@ def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
     lacking = {
         method: tuple(name for name in chosen if name not in own)
         for method, own in found.items()
-        if method not in whole
+        if method not in complete
     }
-    return Aggregates(results[0].benchmark, chosen, whole, SHARED_SCALE.get(families[0]), lacking)
+    return Aggregates(
+        results[0].benchmark, chosen, complete, SHARED_SCALE.get(families[0]), lacking
+    )
 
 
 def _kept(found: dict[str, dict[str, Result]], scenarios: Collection[str]) -> int:
-    """How many results are of methods that have all these scenarios."""
+    """Number of results of methods that have all these scenarios."""
     return len(scenarios) * sum(own.keys() >= set(scenarios) for own in found.values())

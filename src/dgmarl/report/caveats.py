@@ -1,4 +1,4 @@
-"""What to know before comparing results: missing seeds, budgets, graphs without information."""
+"""Notes on comparing results: single seeds, unequal steps, uninformative graphs."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from dgmarl.report.results import Result, grouped
 from dgmarl.report.style import uses_graph
 
 NO_ENTROPY = 0.05
-"""Nats. Below it actions are nearly certain, and their entropies carry no information about
-influence."""
+"""Entropy in nats below which policies are nearly deterministic, so that entropies carry no
+information about influence."""
 
 
 def caveats(results: Sequence[Result]) -> list[str]:
-    """Sentences for a page, the most specific first."""
+    """Sentences for a page, those about single results first."""
     notes = [
         f"{result.env}, {result.method}: {note}"
         for result in results
@@ -23,8 +23,7 @@ def caveats(results: Sequence[Result]) -> list[str]:
     single = [result.method for result in results if len(result.final) < 2]
     if single:
         notes.append(
-            "One seed says nothing about the spread, so there is no interval for "
-            f"{', '.join(single)}."
+            f"With one seed the spread is unknown, so there is no interval for {', '.join(single)}."
         )
     for env, own in grouped(results, "env").items():
         if len({len(result.final) for result in own}) > 1:
@@ -34,13 +33,13 @@ def caveats(results: Sequence[Result]) -> list[str]:
         fewer = [result for result in own if 1.1 * result.budget < most]
         if fewer:
             counts = ", ".join(f"{result.method} {result.budget:,}" for result in fewer)
-            notes.append(f"In {env} some methods had fewer steps than {most:,}: {counts}.")
+            notes.append(f"In {env} some methods have fewer steps than {most:,}: {counts}.")
     return notes
 
 
 def graph_warnings(result: Result) -> list[str]:
-    """Of a run with graph credit: whether its graph at the last evaluation, over all seeds, was
-    empty, nearly complete, or inferred from actions without entropy."""
+    """Warnings for a run with graph credit whose graph at the last evaluation, over all seeds, was
+    empty, nearly complete, or inferred from nearly deterministic policies."""
     config = result.facts.get("config")
     graph = str(config.get("graph", "")) if isinstance(config, dict) else ""
     if not uses_graph(result.method) or not graph:
@@ -51,7 +50,7 @@ def graph_warnings(result: Result) -> list[str]:
     if known and max(known) < NO_ENTROPY:
         warnings.append(
             "The policy has become nearly deterministic, so both entropies of the learned graph "
-            f"are near 0 (at most {max(known):.3f} nats) and their ratio says nothing. Try "
+            f"are near 0 (at most {max(known):.3f} nats) and their ratio is uninformative. Try "
             "--graph interventional:2, or a larger learner.entropy_coef."
         )
     density = result.metric("graph_density")

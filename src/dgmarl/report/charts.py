@@ -1,8 +1,6 @@
-"""Learning curves for a page: the numbers that `charts.js` draws in `charts_part.html`, with every
-interval computed here.
+"""Data of the learning curves that `charts.js` draws in `charts_part.html`, with intervals.
 
-A chart is one environment with all methods; the reader chooses what is shown over which axis.
-"""
+A chart shows one environment with all methods; metric and axis are selected on the page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +17,7 @@ DIGITS = 5
 
 
 def charts_data(charts: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
-    """By title of the chart, the results in it."""
+    """Data of charts, given the results of each chart by title."""
     looks = styles(result.method for results in charts.values() for result in results)
     drawn = []
     for title, results in charts.items():
@@ -40,7 +38,7 @@ def _series(result: Result) -> dict[str, Any]:
 def over_axes(
     result: Result, values: Float[np.ndarray, "S K"]
 ) -> dict[str, list[list[float] | None]]:
-    """The curve of something measured, over each axis that the result has."""
+    """The curve of a metric over each axis that the result has."""
     axes = {**{name: result.metric(name) for name in AXES}, "steps": result.steps}
     return {name: curve(x, values) for name, x in axes.items() if x is not None}
 
@@ -48,10 +46,10 @@ def over_axes(
 def curve(
     x: Float[np.ndarray, "S K"], values: Float[np.ndarray, "S K"]
 ) -> list[list[float] | None]:
-    """Points of the axis, the mean over seeds, and the ends of its interval if there is one."""
+    """Points on the axis, mean over seeds, and ends of its interval; None with a single seed."""
     end = x[:, -1].min()
     points = np.unique(np.linspace(x[:, 0].min(), end, N_POINTS))
-    x = np.minimum(x, end)  # a seed that took a few more steps ends with its last evaluation, too
+    x = np.minimum(x, end)  # seeds with a few more steps keep their last evaluation
     band = aggregate_band(
         [np.array([np.interp(points, *seed) for seed in zip(x, values, strict=True)])], mean
     )

@@ -1,8 +1,7 @@
-"""Figures as files, SVG and PNG, readable at the width of a column: white paper, units on the axes,
-seeds in the caption.
+"""Matplotlib figures of results, readable at the width of a column.
 
-Every function takes results or intervals and the looks of methods, and returns a matplotlib figure;
-`save` writes it. The same data give the same SVG: no date, no random ids, text as text."""
+Functions take results or intervals and the styles of methods; `save` writes SVG and PNG files on a
+white background. The same data give the same SVG: no date, no random ids, text as text."""
 
 import hashlib
 import io
@@ -28,18 +27,17 @@ from dgmarl.report.style import AXES, METRICS, Looks, Style, order, styles
 
 P = ParamSpec("P")
 COLUMN = 3.4
-"""Inches: the width of a column of a two-column page."""
+"""Width of a column of a two-column page, in inches."""
 LONG = 50
-"""Letters: a longer name leaves a column no room for what is drawn."""
+"""Number of letters above which names need a figure of two columns."""
 N_POINTS = 60
 MOST_LABELS = 6
-"""Values at an axis of parallel coordinates; of more only the ends are written."""
+"""Maximum labels of an axis of parallel coordinates; with more values only the ends."""
 LOG_RATIO = 30
-"""An axis of positive values is logarithmic, if the largest is so many times the smallest."""
+"""Ratio of the largest to the smallest positive value above which an axis is logarithmic."""
 RETURN, STEPS = METRICS["return"], AXES["steps"]
 INK, FAINT, RULE = "#010203", "#010204", "#010205"
-"""Colours that nothing else uses: they mark what must follow the page's colours, and what `save`
-paints for white paper."""
+"""Placeholder colours, replaced by the page's colours or, in `save`, by those for white paper."""
 ON_WHITE = {INK: "#222222", FAINT: "#555555", RULE: "#e4e4e0"}
 ON_PAGE = {INK: "currentColor", FAINT: "var(--faint)", RULE: "var(--line)"}
 STYLE: dict[Any, Any] = {
@@ -67,7 +65,7 @@ STYLE: dict[Any, Any] = {
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Everything that a function draws has the style of this module."""
+    """Decorate a drawing function to use the style of this module."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -83,18 +81,18 @@ class Panel(NamedTuple):
     title: str
     results: Sequence[Result]
     metric: str | None = None
-    """What is drawn over the steps; None: the return."""
+    """Metric over environment steps; None for the return."""
     label: str = RETURN
-    """Of the vertical axis, with the unit."""
+    """Label of the vertical axis, with the unit."""
     ends: tuple[float, float] | None = None
-    """Of the vertical axis."""
+    """Limits of the vertical axis."""
 
 
 @styled
 def learning_curves(
     panels: Sequence[Panel], looks: Looks | None = None, columns: int = 2
 ) -> Figure:
-    """Mean over seeds and its band for every result of every panel."""
+    """Mean over seeds with its band, for all results of each panel."""
     shown = [result for panel in panels for result in panel.results]
     looks = looks or styles(result.method for result in shown)
     figure, axes = _panels(len(panels), columns=columns)
@@ -118,7 +116,7 @@ def scenario_panels(results: Sequence[Result]) -> list[Panel]:
 
 
 def graph_panels(results: Sequence[Result]) -> list[Panel]:
-    """Density of the graphs, and their F1 against known ones, wherever they change."""
+    """Panels of graph density and F1 against known graphs, for results in which they change."""
     names = ("graph_density", "graph_f1_oracle", "graph_f1_interventional")
     return [
         Panel(panel.title, measured, metric, METRICS[metric], (-0.02, 1.02))
@@ -136,7 +134,7 @@ def _changes(values: np.ndarray | None) -> bool:
 def sample_efficiency(
     bands: Mapping[str, Band], last: Mapping[str, float], caption: str, looks: Looks
 ) -> Figure:
-    """IQM over scenarios at every number of steps, by method, up to its last step."""
+    """IQM over scenarios as a function of steps, up to each method's last step."""
     figure, (ax,) = _panels(1)
     for method, band in bands.items():
         _band(ax, np.linspace(0, last[method], len(band.estimate)), band, looks[method])
@@ -150,12 +148,12 @@ def sample_efficiency(
 def intervals(
     estimates: Mapping[str, Mapping[str, Interval]], caption: str, looks: Looks
 ) -> Figure:
-    """One panel per kind of estimate, one row per method: a tick, and a bar for its interval."""
+    """One panel per kind of estimate, one row per method: estimate and interval."""
     methods = sorted({method for of_kind in estimates.values() for method in of_kind}, key=order)
     height = 0.5 + 0.2 * len(methods)
     figure, axes = _panels(len(estimates), height, columns=4, sharey=True)
     for ax, (kind, of_kind) in zip(axes, estimates.items(), strict=True):
-        ax.use_sticky_edges = False  # a bar that ends at the frame looks cut off
+        ax.use_sticky_edges = False  # a bar that ends at the frame looks truncated
         for row, method in enumerate(methods):
             if method in of_kind:
                 _bar(ax, row, of_kind[method], looks[method].colour)
@@ -168,7 +166,7 @@ def intervals(
 
 @styled
 def improvement(chances: Mapping[tuple[str, str], Interval], caption: str, looks: Looks) -> Figure:
-    """One row per pair: the chance that a run of the first beats one of the second."""
+    """One row per pair of methods: probability that a run of the first beats one of the second."""
     figure, (ax,) = _panels(1, height=0.5 + 0.2 * len(chances))
     for row, ((first, _), chance) in enumerate(chances.items()):
         _bar(ax, row, chance, looks[first].colour)
@@ -202,7 +200,7 @@ def profiles(
 def cost_against_return(
     points: Mapping[str, tuple[float, Interval]], cost: str, caption: str, looks: Looks
 ) -> Figure:
-    """One dot per method: what it cost, on a logarithmic axis, and what it reached."""
+    """One dot per method: return over cost, on a logarithmic axis."""
     figure, (ax,) = _panels(1)
     for method, (spent, reached) in points.items():
         drawn, dot = looks[method], (spent, reached.estimate)
@@ -212,7 +210,7 @@ def cost_against_return(
         ax.plot(*dot, "s" if drawn.dash else "o", color=drawn.colour, markersize=5)
         ax.annotate(drawn.name, dot, (6, 2), textcoords="offset points", fontsize=6.5)
     ax.set_xscale("log")
-    # The default labels of a logarithmic axis are TeX, which this module shows as it is.
+    # The default labels of a logarithmic axis are TeX, which this module does not render.
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter(lambda value, _: _count(value))
     ax.xaxis.set_minor_locator(NullLocator())
@@ -224,13 +222,13 @@ def cost_against_return(
 
 @styled
 def parallel_coordinates(columns: Mapping[str, Sequence[Any]], caption: str) -> Figure:
-    """A line per run through its value in each column; the last one gives the colour."""
+    """A line per run through its value in each column; the last column sets the colour."""
     width = 2 * COLUMN
     figure = Figure(figsize=(width, 3.0), layout="constrained", facecolor="white")
     ax = figure.subplots()
     places = np.array([_axis(ax, k, values) for k, values in enumerate(columns.values())])
     for heights in places[:, np.argsort(places[-1], kind="stable")].T:
-        # Without the ends of the scale, which dark or white pages would hide.
+        # Without the ends of the scale, which are hard to see on dark or white pages.
         colour = matplotlib.colormaps["viridis"](0.2 + 0.65 * heights[-1])
         ax.plot(heights, color=colour, linewidth=1, alpha=0.8)
     ax.set_xticks(range(len(columns)), [name.replace(".", ".\n") for name in columns])
@@ -242,7 +240,7 @@ def parallel_coordinates(columns: Mapping[str, Sequence[Any]], caption: str) -> 
 
 
 def _axis(ax: Axes, place: int, values: Sequence[Any]) -> np.ndarray:
-    """Draw one axis of parallel coordinates with its labels; returns heights from 0 to 1."""
+    """Draw one axis of parallel coordinates; returns the heights of values, from 0 to 1."""
     ax.axvline(place, color=FAINT, linewidth=0.8)
     if all(is_number(value) for value in values):
         numbers = np.array(values, float)
@@ -264,12 +262,12 @@ def _axis(ax: Axes, place: int, values: Sequence[Any]) -> np.ndarray:
 
 
 def svg(figure: Figure) -> str:
-    """An SVG file on white; its last line is the same with every version of matplotlib."""
+    """SVG file on white; its last line, a hash of the data, does not depend on matplotlib."""
     return f"{_coloured(_svg(figure), ON_WHITE)}<!-- data {data_digest(figure)} -->\n"
 
 
 def data_digest(figure: Figure) -> str:
-    """A hash of what is drawn, to four digits: lines, bands, bars and titles."""
+    """Hash of lines, bands, bars (to four digits), titles and labels."""
     drawn: list[object] = []
     for ax in figure.axes:
         drawn += [ax.get_title(), ax.get_xlabel(), ax.get_ylabel()]
@@ -285,7 +283,7 @@ def data_digest(figure: Figure) -> str:
 
 
 def inline_svg(figure: Figure) -> str:
-    """For a page, whose light or dark colours it takes."""
+    """SVG for a page, in the page's light or dark colours."""
     figure.patch.set_alpha(0)
     for axes in figure.axes:
         axes.patch.set_alpha(0)
@@ -309,7 +307,7 @@ def _coloured(text: str, colours: Mapping[str, str]) -> str:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem.svg` and `stem.png` (200 dots per inch), in the colours of white paper."""
+    """Write `stem.svg` and `stem.png` (200 dpi) on white."""
     files = {".svg": svg(figure), ".png": _png(figure)}
     return [
         write_atomic(stem.with_name(stem.name + suffix), content)
@@ -318,7 +316,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 
 def _png(figure: Figure) -> bytes:
-    """Pixels have no marks to replace, so what is drawn is painted first."""
+    """PNG file; placeholder colours are replaced in the figure, as pixels have no names."""
     for artist in (*figure.findobj(Text), *figure.findobj(Line2D)):
         colour = artist.get_color()
         artist.set_color(ON_WHITE.get(colour, colour) if isinstance(colour, str) else colour)
@@ -337,7 +335,7 @@ def _png(figure: Figure) -> bytes:
 def _panels(
     n_panels: int, height: float = 2.3, columns: int = 2, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """Up to so many columns of panels, at most two columns of a page wide, unused ones hidden."""
+    """Panels in at most `columns` columns, at most two page columns wide; unused ones hidden."""
     n_columns = min(n_panels, columns)
     n_rows = -(-n_panels // n_columns)
     width = COLUMN * min(n_columns, 2)
@@ -392,7 +390,7 @@ def _legend(figure: Figure, methods: Sequence[str], looks: Looks) -> None:
 
 
 def _make_room(figure: Figure, names: Sequence[str]) -> int:
-    """Two columns wide where names are long; the length of the longest."""
+    """Widen the figure to two columns if names are long; returns the length of the longest."""
     longest = max(map(len, names))
     if longest > LONG:
         figure.set_figwidth(2 * COLUMN)

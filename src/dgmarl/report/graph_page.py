@@ -1,8 +1,8 @@
-"""The graph page: a run's dependence graph against the oracle's and the interventional one, step by
+"""The graph page: a run's dependence graph compared with the oracle and interventional graphs, per
 step and over training.
 
-A learned graph comes as entropy ratios, from which the page makes edges at whatever threshold its
-reader chooses."""
+A learned graph is stored as entropy ratios; the page computes its edges for a selectable threshold.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,11 +19,11 @@ from dgmarl.report.style import AXES, GRAPHS, OTHER
 from dgmarl.runs.replays import Compared
 
 UNIT = 1000
-"""Thresholds are whole thousandths, so that page and Python agree on every edge."""
+"""Thresholds are multiples of 1 / UNIT, so that the page and Python agree on every edge."""
 HIGHEST_THRESHOLD = 1200
-"""Thousandths to which the page's threshold goes, unless the run's own is higher."""
+"""Maximum of the page's threshold in thousandths, unless the run's threshold is higher."""
 HIGHEST_RATIO = 10_000
-"""Thousandths; a ratio above that is no edge at any threshold one would choose."""
+"""Maximum of stored ratios in thousandths, far above any useful threshold."""
 REFERENCES = ("oracle", "interventional")
 DRAWN = {
     "f1": ("F1", "#0072B2", ""),
@@ -39,9 +39,9 @@ MODELS = {
 
 
 def graph_page(compared: Compared, result: Result | str) -> str:
-    """One self-contained HTML page about the graphs of recorded episodes.
+    """Self-contained HTML page about the graphs of recorded episodes.
 
-    result: the run's metrics over training (`read_run`), or why there are none."""
+    result: the run's metrics over training (`read_run`), or the reason why there are none."""
     notes, charts = list(compared.notes), []
     if isinstance(result, str):
         notes.append(f"There are no curves over training: {result}")
@@ -66,7 +66,7 @@ def graph_page(compared: Compared, result: Result | str) -> str:
 
 
 def graphs_data(compared: Compared) -> dict[str, Any]:
-    """What `graph.js` shows: by name the graphs of every step, ratios in thousandths or edges."""
+    """Data for `graph.js`: the graphs of every step by name, as ratios in thousandths or edges."""
     threshold = None if compared.threshold is None else round(UNIT * compared.threshold)
     return {
         "names": list(compared.graphs),
@@ -75,7 +75,7 @@ def graphs_data(compared: Compared) -> dict[str, Any]:
         "highest": max(HIGHEST_THRESHOLD, threshold or 0),
         "episodes": [
             {
-                name: [_written(matrix) for matrix in graphs[k]]
+                name: [_encoded(matrix) for matrix in graphs[k]]
                 for name, graphs in compared.graphs.items()
             }
             for k in range(len(compared.replay.episodes))
@@ -90,18 +90,16 @@ def thousandths(ratios: Float[np.ndarray, "*B"]) -> Int[np.ndarray, "*B"]:
 
 
 def over_training(result: Result) -> list[dict[str, Any]]:
-    """Charts for `charts.js`: agreement with each reference, density, the models' entropies."""
+    """Charts for `charts.js`: agreement with each reference, density, entropies of the models."""
     groups: dict[str, dict[str, tuple[str, str, str]]] = {
         f"against the {name} graph": {
             f"graph_{measure}_{name}": drawn for measure, drawn in DRAWN.items()
         }
         for name in REFERENCES
         if result.metric(f"graph_f1_{name}") is not None
-    }
-    groups = groups or {"the graph": {}}
-    groups = {title: {**metrics, "graph_density": DENSITY} for title, metrics in groups.items()} | {
-        "the models": MODELS
-    }
+    } or {"the graph": {}}
+    groups = {title: {**metrics, "graph_density": DENSITY} for title, metrics in groups.items()}
+    groups["the models"] = MODELS
     charts = [
         {"title": title, "series": _series(result, metrics)} for title, metrics in groups.items()
     ]
@@ -119,8 +117,8 @@ def _series(result: Result, metrics: Mapping[str, tuple[str, str, str]]) -> list
     ]
 
 
-def _written(matrix: np.ndarray) -> str | list[int]:
-    """Row after row: a digit per edge, or a number per ratio."""
+def _encoded(matrix: np.ndarray) -> str | list[int]:
+    """Matrix in row order: a string with a digit per edge, or a list of ratios."""
     flat = matrix.ravel()
     if flat.dtype == bool:
         return "".join("01"[edge] for edge in flat.astype(int))

@@ -1,4 +1,4 @@
-"""Self-contained pages from Jinja2 templates: one file, no network, data that is never executed."""
+"""Self-contained pages from Jinja2 templates: one file, no network access, data never executed."""
 
 import base64
 import hashlib
@@ -17,10 +17,10 @@ def render(template: str, scripts: tuple[str, ...] = (), data: Any = None, **val
     """A page from a template that extends `base.html`.
 
     scripts: names of scripts of this package, run in this order after `common`.
-    data: reaches the scripts as JSON in a block that browsers do not execute.
+    data: passed to the scripts as JSON in a block that browsers do not execute.
 
-    The content security policy lets only this one script run, by its hash, and allows no request
-    at all: nothing in the data, such as an environment's name, can become code."""
+    The content security policy allows only this script, by its hash, and no requests: nothing in
+    the data, such as an environment's name, can become code."""
     names = ("common", *scripts) if scripts else ()
     script = "\n".join(asset(f"{name}.js") for name in names)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -38,13 +38,12 @@ def asset(name: str) -> str:
 
 
 def as_json(data: Any) -> Markup:
-    """JSON that may stand in a script block whatever its strings hold."""
+    """JSON that is safe in a script block, whatever its strings contain."""
     try:
         return htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise UsageError(
-            "A page cannot show infinite or undefined numbers: leave out the results that hold "
-            "them."
+            "A page cannot show infinite or undefined numbers: leave out results that contain them."
         ) from None
 
 

@@ -1,9 +1,8 @@
-"""The marl-eval JSON format, so that others' tools read our runs and our tables read theirs.
+"""Read and write the marl-eval JSON format:
 
 environment -> task -> algorithm -> run -> {step_1: {step_count, return: [one value per episode, or
-their mean]}, ...,
-absolute_metrics: {return: [...]}}. In that format the absolute metric is a longer evaluation of the
-  best policy; a best policy is chosen by luck too, so what we write there is the last evaluation.
+their mean]}, ..., absolute_metrics: {return: [...]}}. In that format the absolute metric is a
+longer evaluation of the best policy; we write the last evaluation, as selecting the best is biased.
 """
 
 from collections.abc import Iterable
@@ -21,12 +20,12 @@ ABSOLUTE = "absolute_metrics"
 
 
 def write_marl_eval(results: Iterable[Result], path: Path) -> Path:
-    """Write results; environments and tasks in lower case, as marl-eval looks them up."""
+    """Write results, with environments and tasks in lower case, as marl-eval expects."""
     return write_atomic(path, to_json(marl_eval(results), indent=1) + "\n")
 
 
 def marl_eval(results: Iterable[Result]) -> dict[str, Any]:
-    """The nested dictionaries of the format."""
+    """Results as nested dictionaries of the format."""
     found: dict[str, Any] = {}
     for result in results:
         episodes = result.facts.get("episode_returns")
@@ -43,7 +42,7 @@ def marl_eval(results: Iterable[Result]) -> dict[str, Any]:
 
 
 def read_marl_eval(path: Path) -> list[Result]:
-    """Results from a file; every run of an algorithm must have as many evaluations."""
+    """Read results; all runs of an algorithm must have the same number of evaluations."""
     content = read_json(path)
     try:
         return [
@@ -88,7 +87,7 @@ def _result(environment: str, task: str, algorithm: str, runs: dict[str, Any]) -
 
 
 def _mean(values: Any) -> float:
-    """Of one value per episode, or of their mean alone."""
+    """Mean of one value per episode, or of the mean alone."""
     listed = values if isinstance(values, list) else [values]
     if not listed or not all(map(is_number, listed)):
         raise ValueError(f"{METRIC} is {str(values)[:40]}, not a list of finite numbers")

@@ -1,4 +1,4 @@
-"""Replays as GIF or MP4, for places where a page cannot go; needs the extra `dgmarl[viz]`."""
+"""Replays as GIF or MP4; needs the extra `dgmarl[viz]`."""
 
 import io
 import tempfile
@@ -15,14 +15,14 @@ from dgmarl.files import write_atomic
 
 SUFFIXES = (".gif", ".mp4")
 WIDTH = 480
-"""Pixels."""
+"""Width in pixels."""
 
 Rasterise = Callable[[str, int], bytes]
-"""From an SVG text and a width in pixels to a PNG."""
+"""Converts an SVG and a width in pixels to a PNG."""
 
 
 def require_movies(path: Path) -> None:
-    """Refuse a movie that could not be encoded, before there are pictures of it."""
+    """Raise UsageError if a package for this kind of movie is missing."""
     _rasteriser()
     if path.suffix == ".mp4":
         _writer()
@@ -31,7 +31,7 @@ def require_movies(path: Path) -> None:
 def write_movie(
     frames: Sequence[str], path: Path, frames_per_s: float = 5.0, rasterise: Rasterise | None = None
 ) -> Path:
-    """Write SVG pictures one after another; the suffix of the path decides between GIF and MP4."""
+    """Write SVG frames as a movie; the suffix of the path decides between GIF and MP4."""
     if path.suffix not in SUFFIXES:
         raise UsageError(
             f"{path} ends in {path.suffix!r}, but a movie must end in {' or '.join(SUFFIXES)}."
@@ -42,7 +42,7 @@ def write_movie(
 
 
 def _pictures(frames: Sequence[str], rasterise: Rasterise) -> list[np.ndarray]:
-    """`[height, width, 3]` each, of the first one's size, made even for video encoders."""
+    """Frames `[height, width, 3]` of the first one's size, made even for video encoders."""
     from PIL import Image
 
     opened = [Image.open(io.BytesIO(rasterise(frame, WIDTH))).convert("RGB") for frame in frames]
@@ -68,8 +68,7 @@ def _gif(pictures: list[np.ndarray], frames_per_s: float) -> bytes:
 
 def _mp4(pictures: list[np.ndarray], frames_per_s: float) -> bytes:
     writer = _writer()
-    # ffmpeg writes files, not streams, and is a process of its own: JAX warns of forks, but this
-    # one runs another program.
+    # ffmpeg writes to a file in a subprocess; JAX's warning about forks does not apply to it.
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*fork\(\)")
         path = Path(folder) / "movie.mp4"
@@ -96,7 +95,7 @@ def _rasteriser() -> Rasterise:
 def _imported(module: str, what: str) -> Any:
     try:
         return import_module(module)
-    except (ImportError, OSError):  # OSError: the package is there, the system's library is not
+    except (ImportError, OSError):  # OSError: the system library is missing
         raise UsageError(
             f"Movies need {what}: run `pip install 'dgmarl[viz]'`, or write a page instead (--out "
             "replay.html)."

@@ -1,4 +1,4 @@
-"""The replay page: episodes to watch, with dependence arrows, rewards and credit."""
+"""The replay page: recorded episodes with dependence arrows, rewards and credit."""
 
 from html import escape
 from typing import Any
@@ -14,13 +14,13 @@ REPLAY = ("player", "replay")
 
 
 def replay_page(replay: Replay) -> str:
-    """One self-contained HTML page with every recorded episode."""
+    """Self-contained HTML page with all recorded episodes."""
     data = {"replays": [replay_data(replay)]}
     return render("replay_page.html", REPLAY, data, title=f"{replay.env}: replay")
 
 
 class Inline:
-    """A page that a notebook shows in a frame of its own."""
+    """A page that notebooks show in a frame."""
 
     def __init__(self, page: str, height: int):
         self.page, self.height = page, height
@@ -42,7 +42,7 @@ def show(replay: Replay, height: int = 720) -> Inline:
 
 
 def replay_data(replay: Replay, name: str = "") -> dict[str, Any]:
-    """What the viewer shows of one run; `name` tells it from others on the page."""
+    """Data of one run for the viewer; `name` identifies it on the page."""
     return {
         "name": name,
         "environment": replay.env,
@@ -68,7 +68,7 @@ def _episode(episode: Episode) -> dict[str, Any]:
 
 
 def _weights(weights: CreditWeights) -> dict[str, Any]:
-    """Tables by distance in time; those of reached agents by meeting lag."""
+    """Weights by distance in time; those of reached agents also by meeting lag."""
     rows = zip(weights.lags.tolist(), weights.reached, strict=True)
     return {
         "own": _rounded(weights.own),

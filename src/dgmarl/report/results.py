@@ -1,9 +1,8 @@
-"""Results in one form, wherever they come from: published files, run folders, or the marl-eval
-format of others.
+"""Results in one form, read from published files, run folders or files in the marl-eval format.
 
-A published result is one file `<benchmark>/<scenario>__<method>.json` with the evaluations of every
-seed (`dgmarl.sweeps.published` writes them). The final return of a seed is its last evaluation,
-never its best."""
+A published result is one file `<benchmark>/<scenario>__<method>.json` with the evaluations of all
+seeds (`dgmarl.sweeps.published` writes it). The final return of a seed is its last evaluation, not
+its best."""
 
 import re
 import warnings
@@ -29,18 +28,16 @@ from dgmarl.runs.reading import (
     scalars,
 )
 
-# Families of environments whose returns mean the same in every scenario, so that runs of several
-# scenarios may be pooled: foraging pays 1 for all the food, a won battle 20, whereas Star-Spread's
-# returns grow with the number of agents.
 SHARED_SCALE = {"lbf": 1.0, "smaclite": 20.0}
-"""Family -> the highest return, by which scores are divided where they are compared with 1."""
+"""Reference return of environment families whose returns share a scale over scenarios, so that runs
+may be pooled: all food in foraging, a won battle in SMAClite. Star-Spread's returns grow with N."""
 
 
 class Result(NamedTuple):
     """One method in one scenario, all seeds."""
 
     benchmark: str
-    """Name of the folder, or of the family of environments."""
+    """Name of the folder or of the environment family."""
     scenario: str
     method: str
     env: str
@@ -48,8 +45,8 @@ class Result(NamedTuple):
     steps: Int[np.ndarray, "S K"]
     returns: Float[np.ndarray, "S K"]
     facts: dict[str, Any]
-    """Everything else that is known: config, and where they were measured wall_s, episodes,
-    graph_density, ... [S][K]."""
+    """Other data: config and, if recorded, metrics [S][K] such as wall_s, episodes or
+    graph_density."""
 
     @property
     def final(self) -> Float[np.ndarray, "S"]:
@@ -58,17 +55,17 @@ class Result(NamedTuple):
 
     @property
     def budget(self) -> int:
-        """Environment steps of the seed that had the fewest."""
+        """Smallest number of environment steps over seeds."""
         return int(self.steps[:, -1].min())
 
     def up_to(self, steps: int) -> "Result":
-        """As if it had ended then: of every seed its last evaluation up to that many steps."""
+        """Each seed's last evaluation within this number of steps, as a single evaluation."""
         last = np.maximum((self.steps <= steps).sum(axis=1, keepdims=True) - 1, 0)
         cut = (np.take_along_axis(values, last, axis=1) for values in (self.steps, self.returns))
         return self._replace(**dict(zip(("steps", "returns"), cut, strict=True)))
 
     def metric(self, name: str) -> Float[np.ndarray, "S K"] | None:
-        """Something measured at each evaluation; None if it was not, or if it is damaged."""
+        """A metric at each evaluation; None if it is missing or damaged."""
         try:
             values = np.asarray(self.facts[name], float)
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -78,24 +75,24 @@ class Result(NamedTuple):
 
 
 def same_budget(results: Iterable[Result]) -> bool:
-    """Whether all had about as many steps; final returns of the same scenario compare only then."""
+    """Whether numbers of steps differ by at most 10 %, as comparisons of final returns require."""
     budgets = [result.budget for result in results]
     return max(budgets) <= 1.1 * min(budgets)
 
 
 def budget_text(*results: Result) -> str:
-    """Steps in a sentence: `5 million`, or of several results `0.5 to 5 million`."""
+    """Steps as text: `5 million`, or `0.5 to 5 million` for several results."""
     return f"{span(float(f'{result.budget / 1e6:.2g}') for result in results)} million"
 
 
 def span(numbers: Iterable[float]) -> str:
-    """Numbers in a sentence: `5`, or of different ones `3 to 5`."""
+    """Numbers as text: `5`, or `3 to 5` if they differ."""
     found = sorted(set(numbers))
     return " to ".join(f"{n:g}" for n in dict.fromkeys((found[0], found[-1])))
 
 
 def grouped(results: Iterable[Result], field: str) -> dict[str, list[Result]]:
-    """By the value of a field, in order of appearance."""
+    """Results by the value of a field, in order of appearance."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(getattr(result, field), []).append(result)
@@ -103,11 +100,11 @@ def grouped(results: Iterable[Result], field: str) -> dict[str, list[Result]]:
 
 
 class NoEvaluationError(UsageError):
-    """A run that has nothing to show yet."""
+    """A run without an evaluation of all seeds."""
 
 
 def gather(paths: Sequence[Path]) -> list[Result]:
-    """Results of files and run folders, and of all below a folder."""
+    """Results of files, run folders, and folders that contain them."""
     results = [result for path in dict.fromkeys(paths) for result in _read(path)]
     for result in results:
         for note in result.facts["notes"] if "folder" in result.facts else ():
@@ -119,13 +116,13 @@ def read_results(folder: Path) -> list[Result]:
     """All published results below a folder, in the order of `place`."""
     if not folder.is_dir():
         raise UsageError(
-            f"{folder} is not a folder: name one with files SCENARIO__METHOD.json, for example "
+            f"{folder} is not a folder: give one with files SCENARIO__METHOD.json, for example "
             "results/lbf."
         )
     paths = _published_below(folder)
     if not paths:
         raise UsageError(
-            f"{folder} holds no file SCENARIO__METHOD.json: name a folder of published results, "
+            f"{folder} holds no file SCENARIO__METHOD.json: give a folder of published results, "
             "such as results."
         )
     return sorted(map(read_result, paths), key=place)
@@ -135,25 +132,24 @@ def read_result(path: Path) -> Result:
     """One published result; a damaged file is refused."""
     facts = read_json(path)
     try:
-        _require(isinstance(facts, dict), "it is no mapping of fields")
+        _require(isinstance(facts, dict), "it is not a mapping")
         steps = read_steps(facts.get("steps"), "steps")
         returns = _table(facts.get("return_mean"), is_number, "return_mean", float)
         _require(steps.shape == returns.shape, "steps and return_mean have different shapes")
         config = facts.get("config")
-        _require(isinstance(config, dict), "config is no mapping of fields")
+        _require(isinstance(config, dict), "config is not a mapping")
         env = config.get("env")
-        _require(isinstance(env, str), "config.env is no text")
+        _require(isinstance(env, str), "config.env is not a string")
         seeds = facts.get("seeds", list(range(len(returns))))
         _require(
             isinstance(seeds, list) and all(map(is_count, seeds)) and len(seeds) == len(returns),
-            f"seeds are not {len(returns)} whole numbers, as many as there are curves",
+            f"seeds are not {len(returns)} whole numbers, one per curve",
         )
     except ValueError as error:
         raise UsageError(
-            f"{path} is damaged ({error}), so it is no published result: delete it and train it "
-            "again."
+            f"{path} is damaged ({error}): delete it and train the run again."
         ) from None
-    # Where its author kept the run means nothing here, and must not choose what is read.
+    # Paths on the author's machine have no meaning here and must not decide what is read.
     of_runs = ("folder", "name", "episode_returns")
     facts = {name: value for name, value in facts.items() if name not in of_runs}
     facts["timing"] = scalars(facts.get("timing"))
@@ -164,10 +160,10 @@ def read_result(path: Path) -> Result:
 
 
 class RunValues(NamedTuple):
-    """What a report needs of a run's config.yaml."""
+    """Fields of a run's config.yaml that reports use."""
 
     values: dict[str, Any]
-    """All of it, as plain values."""
+    """All fields as plain values."""
     env: str
     method: str
     graph: str
@@ -175,23 +171,22 @@ class RunValues(NamedTuple):
     steps: int
     n_envs: int
     whole_episodes: bool
-    """Iterations collect whole episodes, not windows of a fixed length."""
+    """Whether iterations collect whole episodes instead of rollouts of a fixed length."""
     evaluation_episodes: int
 
 
 def read_run(path: Path) -> Result:
-    """A run folder, finished or not: what `metrics.jsonl` holds of all seeds; a line that a crash
-    cut short is left out.
+    """Result of a run folder, finished or not; an incomplete line of `metrics.jsonl` is ignored.
 
     The configuration is read as plain values: nothing that it names is imported or built."""
     config = read_config(path)
     curves = _curves(path, config)
     n_evaluations, budget = curves["step"].shape[1], int(curves["step"][:, -1].min())
-    unfinished = f"It has had {budget:,} of its {config.steps:,} steps."
+    unfinished = f"It has trained for {budget:,} of {config.steps:,} steps."
     stopped_early = (path / STOPPED_EARLY).is_file()
     if config.whole_episodes:
         curves["episodes"] = curves["iteration"] * config.n_envs
-    else:  # windows do not end with episodes, so that their number follows from how long they are
+    else:  # rollouts do not end with episodes: estimate their number from the mean length
         lengths = np.maximum(curves["length_mean"], 1)
         curves["episodes"] = np.cumsum(np.diff(curves["step"], axis=1, prepend=0) / lengths, axis=1)
     facts: dict[str, Any] = {
@@ -226,7 +221,7 @@ def read_run(path: Path) -> Result:
 
 
 def run_or_reason(path: Path) -> Result | str:
-    """A run folder, or a sentence why it has no curves yet."""
+    """Result of a run folder, or the reason why it has none yet."""
     try:
         return read_run(path)
     except UsageError as error:
@@ -234,7 +229,7 @@ def run_or_reason(path: Path) -> Result | str:
 
 
 def read_config(path: Path) -> RunValues:
-    """Of a run folder of any format; fields are checked as far as a report uses them."""
+    """Configuration of a run folder of any format version; only the fields used are checked."""
     require_run_folder(path)
     values = read_yaml(path / "config.yaml")
 
@@ -244,14 +239,14 @@ def read_config(path: Path) -> RunValues:
             found = found.get(part, default) if isinstance(found, dict) else None
         if not isinstance(found, kind) or (kind is int and not is_count(found)):
             raise UsageError(
-                f"{path / 'config.yaml'} has {name} = {str(found)[:80]!r}, but a run has "
-                f"{'a count' if kind is int else 'text'} there: the file is damaged, so start "
-                "the run again in a new folder."
+                f"{path / 'config.yaml'} has {name} = {str(found)[:80]!r}, but it must be "
+                f"{'a count' if kind is int else 'text'}: the file is damaged, so start the run "
+                "again in a new folder."
             )
         return found
 
     first, n_seeds = field("seed", int, 0), field("seeds", int, 5)
-    # The first format had `collect: episodes`; since then `rollout_length: 0` says it.
+    # Format 1 has `collect: episodes` instead of `rollout_length: 0`.
     whole = field("rollout_length", int, 0) == 0
     if "collect" in values:
         whole = values["collect"] == "episodes"
@@ -271,8 +266,8 @@ def read_config(path: Path) -> RunValues:
 def on_grid(
     result: Result, n_points: int = 60, last: float | None = None, metric: str | None = None
 ) -> np.ndarray:
-    """`[S, n_points]`: returns, or a metric, at steps from 0 to `last` (by default the slowest
-    seed's last), interpolated."""
+    """`[S, n_points]`: returns, or a metric, interpolated at steps from 0 to `last` (default: the
+    last step that all seeds have reached)."""
     values = result.returns if metric is None else result.metric(metric)
     assert values is not None
     grid = np.linspace(0, result.steps[:, -1].min() if last is None else last, n_points)
@@ -286,13 +281,13 @@ def _read(path: Path) -> list[Result]:
         results = [*map(read_result, _published_below(path)), *_evaluated_runs(path)]
         if not results:
             raise UsageError(
-                f"{path} holds no file SCENARIO__METHOD.json and no run folder: name a folder "
-                "that does."
+                f"{path} holds no file SCENARIO__METHOD.json and no run folder: give a folder that "
+                "does."
             )
         return results
     if not path.exists():
         raise UsageError(
-            f"{path} does not exist: name run folders that `dgmarl train` wrote, or published "
+            f"{path} does not exist: give run folders that `dgmarl train` wrote, or published "
             "results."
         )
     if "__" in path.name:
@@ -303,7 +298,7 @@ def _read(path: Path) -> list[Result]:
 
 
 def _evaluated_runs(folder: Path) -> Iterator[Result]:
-    """All run folders below a folder; those that have only just begun are warned of."""
+    """Results of all run folders below a folder; warns about runs without an evaluation."""
     for path in sorted(found.parent for found in folder.rglob("config.yaml")):
         try:
             yield read_run(path)
@@ -312,7 +307,7 @@ def _evaluated_runs(folder: Path) -> Iterator[Result]:
 
 
 def _distinct(results: list[Result]) -> list[Result]:
-    """Results of the same method and scenario are told apart by folder, then by number."""
+    """Append the folder's name, then a number, to equal methods of the same scenario."""
     seen: dict[tuple[str, str, str], int] = {}
     places = [result[:3] for result in results]
     for k, result in enumerate(results):
@@ -330,12 +325,12 @@ def _published_below(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a file."""
+    """Content of a JSON file."""
     content = read_bytes(path)
     try:
         return from_json(content)
     except ValueError as error:
-        raise UsageError(f"{path} is damaged ({error}): delete it and make it again.") from None
+        raise UsageError(f"{path} is damaged ({error}): delete it and create it again.") from None
 
 
 def read_steps(values: Any, name: str) -> Int[np.ndarray, "S K"]:
@@ -346,12 +341,12 @@ def read_steps(values: Any, name: str) -> Int[np.ndarray, "S K"]:
 
 
 def _table(values: Any, valid: Callable[[Any], bool], name: str, kind: type) -> np.ndarray:
-    """`[seeds, evaluations]` from lists of lists of numbers."""
+    """Array `[seeds, evaluations]` from lists of lists of numbers."""
     rows = values if isinstance(values, list) else []
     lists = bool(rows) and all(isinstance(row, list) and row for row in rows)
     _require(
         lists and len({len(row) for row in rows}) == 1 and all(valid(x) for r in rows for x in r),
-        f"{name} is no table [seeds, evaluations] of finite numbers",
+        f"{name} is not a table [seeds, evaluations] of finite numbers",
     )
     return np.array(rows, kind)
 
@@ -362,13 +357,13 @@ def _require(condition: bool, problem: str) -> None:
 
 
 def _curves(path: Path, config: RunValues) -> dict[str, np.ndarray]:
-    """`[S, K]` per column of metrics.jsonl, up to the last evaluation of all seeds; one that was
-    done repeats its last."""
+    """`[S, K]` per column of metrics.jsonl, up to the last evaluation of all seeds; finished seeds
+    repeat their last evaluation."""
     found = read_curves(path, config.seeds, config.steps)
     if not found:
         raise NoEvaluationError(
-            f"{path} holds no evaluation of all its seeds yet: let it train on (dgmarl train "
-            f"--resume {path})."
+            f"{path} holds no evaluation of all its seeds yet: continue training with `dgmarl "
+            f"train --resume {path}`."
         )
     names = set.intersection(*(set(row) for rows in found for row in rows))
     return {
@@ -377,7 +372,7 @@ def _curves(path: Path, config: RunValues) -> dict[str, np.ndarray]:
 
 
 def _episode_returns(folder: Path, n_evaluations: int) -> np.ndarray | None:
-    """returns[seed, evaluation, episode] where the file is as long as the curves."""
+    """returns[seed, evaluation, episode]; None if missing or not as long as the curves."""
     if not (folder / RETURNS).exists():
         return None
     returns = read_returns(folder).returns
@@ -385,6 +380,6 @@ def _episode_returns(folder: Path, n_evaluations: int) -> np.ndarray | None:
 
 
 def place(result: Result) -> tuple:
-    """For lists of results: by benchmark, scenario (numbers in numerical order) and method."""
+    """Sort key of results: benchmark, scenario (numbers in numerical order), method."""
     digits = [int(part) if part.isdigit() else -1 for part in re.split(r"(\d+)", result.scenario)]
     return result.benchmark, digits, result.scenario, result.method

@@ -1,8 +1,8 @@
-"""The page of one or many runs: table, curves, aggregates, timing, differences, graphs, and replays
-that show where credit goes.
+"""The report page of one or many runs: curves, tables, aggregates, timing, differences, graphs, and
+replays with credit.
 
-Everything comes from files: results, and the replays that training recorded. One file without
-network, below 5 MB: replays take what is left of that, fewer episodes where pictures are large."""
+It is made from files only: results, and the replays that training recorded. The page is one file of
+at most 5 MB without network access; replays use the remaining space."""
 
 import json
 from collections.abc import Sequence
@@ -29,45 +29,48 @@ from dgmarl.report.table import interval_texts
 from dgmarl.runs.replays import FILE_NAME, read_replay
 
 LARGEST = 5_000_000
-"""Bytes of the whole page."""
+"""Maximum size of the page in bytes."""
 MOST_REPLAYS = 6
 MOST_SEARCHED = 40
-"""Runs of a search that have curves and all else on the page."""
+"""Runs of a search that are shown outside its table of best settings."""
 MOST_BEST = 10
-"""Runs of a search in its table."""
+"""Rows in the table of best settings."""
 
 
 class Row(NamedTuple):
     """A line of a table of results."""
 
     env: str | None
-    """None where the table has no such column."""
+    """None if the table has no such column."""
     look: Style
     cells: list[str]
 
 
 class Replays(NamedTuple):
-    """What the viewer shows."""
+    """Replays and graphs of the viewer."""
 
     shown: list[dict[str, Any]]
     graphs: list[dict[str, Any]]
-    """How often each edge was present in a replay."""
+    """Share of steps with each edge, per replay."""
     lacking: list[str]
-    """Of which runs none is shown, and why."""
+    """Messages about runs without a replay."""
 
 
 def run_page(results: Sequence[Result], title: str = "Report") -> str:
-    """One self-contained HTML page of results, with the replays of the run folders among them."""
+    """Self-contained HTML page of results, with the replays of run folders."""
     names = env_names(result.env for result in results)
     results = sorted(
         (result._replace(env=names[result.env]) for result in results),
         key=lambda result: (place(result)[:-1], order(result.method)),
     )
     looks, found_searches = styles(result.method for result in results), list(searches(results))
-    about = f"{_counted(len(results), 'result')} in {', '.join(dict.fromkeys(names.values()))}."
+    count = f"{len(results)} result{'s' * (len(results) != 1)}"
+    about = f"{count} in {', '.join(dict.fromkeys(names.values()))}."
     if left_out := {id(run) for search in found_searches for run in search.runs[MOST_SEARCHED:]}:
         results = [result for result in results if id(result) not in left_out]
-        about += f" All but the best settings are of the best {MOST_SEARCHED} runs of a search."
+        about += (
+            f" Only Best settings includes more than the best {MOST_SEARCHED} runs of a search."
+        )
     charts = charts_data(grouped(results, "env"))
     values = {
         "title": title,
@@ -99,8 +102,8 @@ def run_page(results: Sequence[Result], title: str = "Report") -> str:
     text = page(_replays(found, LARGEST - 100_000 - without))
     if len(text.encode()) > LARGEST:
         raise UsageError(
-            f"The page would have {len(text.encode()) / 1e6:.1f} MB, but at most 5: give fewer "
-            "runs."
+            f"The page would have {len(text.encode()) / 1e6:.1f} MB, but at most 5 are allowed: "
+            "give fewer runs."
         )
     return text
 
@@ -116,7 +119,7 @@ def _headline(results: Sequence[Result], looks: Looks) -> list[Row]:
 
 
 def _search(search: Search, looks: Looks) -> dict[str, Any]:
-    """The best runs with their settings, and the picture of all."""
+    """The best runs with their settings, and a plot of all runs."""
     rows = []
     for k, run in enumerate(search.runs[:MOST_BEST]):
         settings = [_plain(values[k]) for values in search.settings.values()]
@@ -127,7 +130,7 @@ def _search(search: Search, looks: Looks) -> dict[str, Any]:
 
 
 def _aggregates(results: Sequence[Result], looks: Looks) -> list[dict[str, Any]]:
-    """Per benchmark its figures over scenarios, or the reason why there are none."""
+    """Figures over scenarios per benchmark, or the reason why there are none."""
     parts = []
     for benchmark, own in grouped(results, "benchmark").items():
         found = over_scenarios(own)
@@ -169,7 +172,7 @@ def _number(timing: dict[str, Any], name: str) -> float:
 
 
 def _costs(results: Sequence[Result], looks: Looks) -> list[Figure]:
-    """Per environment with several timed runs: what a seed cost and what it reached."""
+    """Plots of return over training time per seed, for environments with several timed runs."""
     drawn = []
     for env, own in grouped(results, "env").items():
         timed = [one for one in own if _number(one.facts.get("timing", {}), "train_s") > 0]
@@ -183,8 +186,8 @@ def _costs(results: Sequence[Result], looks: Looks) -> list[Figure]:
             }
             seeds = span(len(one.final) for one in timed)
             caption = (
-                f"{env}: {seeds} seeds side by side, compiling not counted; bars: 95 % bootstrap "
-                "over seeds"
+                f"{env}: {seeds} seeds in parallel, without compilation; bars: 95 % bootstrap over "
+                "seeds"
             )
             cost = "seconds of training per seed"
             drawn.append(figures.cost_against_return(points, cost, caption, looks))
@@ -192,7 +195,7 @@ def _costs(results: Sequence[Result], looks: Looks) -> list[Figure]:
 
 
 def _differences(results: Sequence[Result], looks: Looks) -> dict[str, Any]:
-    """Fields of the configurations that are not the same everywhere, one column each."""
+    """Table of configuration fields that differ between results, one column each."""
     configs = [{**dotted(result.facts.get("config", {})), "env": result.env} for result in results]
     names = list(dict.fromkeys(name for config in configs for name in config))
     different = [
@@ -214,12 +217,12 @@ def _plain(value: Any) -> str:
 
 
 def _replays(found: Sequence[tuple[Result, Path]], room: int) -> Replays:
-    """Recorded episodes for the viewer within `room` bytes, runs with graph credit first."""
+    """Recorded episodes within `room` bytes, runs with graph credit first."""
     chosen = sorted(found, key=lambda one: not uses_graph(one[0].method))[:MOST_REPLAYS]
     replays = Replays([], [], [])
     if len(found) > MOST_REPLAYS:
         replays.lacking.append(
-            f"Replays are of {MOST_REPLAYS} of {len(found)} runs, those with graph credit first."
+            f"Replays of {MOST_REPLAYS} of {len(found)} runs are shown, graph credit first."
         )
     for result, folder in chosen:
         name = f"{result.env} {result.method}"
@@ -231,12 +234,12 @@ def _replays(found: Sequence[tuple[Result, Path]], room: int) -> Replays:
 
 
 def _add_replay(replays: Replays, folder: Path, name: str, most_bytes: int) -> None:
-    """As many of the recorded episodes as there is room for, and the mean graph of all of them."""
+    """Add as many recorded episodes as fit, and the mean graph of all of them."""
     path = folder / FILE_NAME
     if not path.is_file():
         raise UsageError(
             f"{folder} has no {FILE_NAME}, which is written when training ends; "
-            f"`dgmarl watch {folder}` plays its policy and writes a page of its own."
+            f"`dgmarl watch {folder}` runs its policy and writes a replay page."
         )
     replay = read_replay(path)
     data = replay_data(replay, name)
@@ -244,8 +247,8 @@ def _add_replay(replays: Replays, folder: Path, name: str, most_bytes: int) -> N
     data["episodes"] = data["episodes"][: int((sizes <= most_bytes).sum())]
     if not data["episodes"]:
         raise UsageError(
-            f"one episode takes {sizes[0] / 1e6:.1f} MB; `dgmarl watch {folder}` writes a page of "
-            "its own."
+            f"one episode takes {sizes[0] / 1e6:.1f} MB; `dgmarl watch {folder}` writes a separate "
+            "page."
         )
     replays.shown.append(data)
     shares = replay.mean_graph()
@@ -257,7 +260,3 @@ def _add_replay(replays: Replays, folder: Path, name: str, most_bytes: int) -> N
 
 def _inline(figure: Figure) -> Markup:
     return Markup(figures.inline_svg(figure))
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"

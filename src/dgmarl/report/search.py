@@ -1,4 +1,4 @@
-"""Searches: what the runs of one environment were set to and what they reached."""
+"""Hyperparameter searches: settings and final returns of the runs of one environment."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ from dgmarl.report.figures import parallel_coordinates
 from dgmarl.report.results import Result, grouped
 
 FEWEST_RUNS = 4
-"""The settings of fewer can be compared in the table of differences."""
+"""Settings of fewer runs are in the table of differences."""
 MOST_LINES, MOST_AXES = 300, 8
-"""Of a picture."""
+"""Maximum lines and axes of a plot."""
 KIND = ("method", "graph")
-"""Fields that decide which others there are."""
+"""Fields that determine which other fields exist."""
 
 
 class Search(NamedTuple):
@@ -24,7 +24,7 @@ class Search(NamedTuple):
     env: str
     runs: list[Result]
     settings: dict[str, list[Any]]
-    """By field its value in each run."""
+    """Values of each field, one per run."""
 
     def figure(self) -> Figure:
         """Parallel coordinates."""
@@ -34,12 +34,12 @@ class Search(NamedTuple):
         kept = ((self.runs, MOST_LINES, "best runs"), (self.settings, MOST_AXES, "first fields"))
         cuts = [f"the {most} {what} of {len(of)}" for of, most, what in kept if len(of) > most]
         only = f"; {' and '.join(cuts)}" if cuts else ""
-        caption = f"{self.env}: a line per run, the brighter the higher its final return{only}"
+        caption = f"{self.env}: a line per run, brighter for a higher final return{only}"
         return parallel_coordinates(columns, caption)
 
 
 def searches(results: Sequence[Result]) -> Iterator[Search]:
-    """Per environment, if a method was trained there with several settings."""
+    """One search per environment in which a method was trained with several settings."""
     for env, runs in grouped(results, "env").items():
         runs.sort(key=lambda result: -result.final.mean())
         configs = [dotted(run.facts.get("config", {})) for run in runs]
@@ -49,8 +49,8 @@ def searches(results: Sequence[Result]) -> Iterator[Search]:
 
 
 def _searched(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Fields that all runs have and that differ between runs of the same method and graph; and
-    method and graph, if they differ."""
+    """Fields of all runs that differ between runs of the same method and graph, and method and
+    graph if they differ."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for config in configs:
         kinds.setdefault(_key([config.get(name) for name in KIND]), []).append(config)

@@ -1,10 +1,9 @@
 """Point estimates with 95 % percentile-bootstrap intervals over runs.
 
 A method's scores are a list of strata, one per scenario: `[runs]`, or `[runs, K]` at K points of a
-curve; the number of runs may differ between scenarios. Runs are resampled within their scenario,
-never episodes: the episodes of one run are no new evidence about the method, and no resample lacks
-a scenario. At all points of a curve the same runs are drawn, because a run is one thing. Everything
-is seeded, so the same results give the same numbers."""
+curve; the number of runs may differ between scenarios. Runs, not episodes, are resampled within
+their scenario: episodes of one run are not independent samples of the method. All points of a curve
+use the same resampled runs. The bootstrap is seeded, so the same results give the same numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,14 +13,14 @@ from jaxtyping import Float
 
 N_RESAMPLES = 10_000
 N_RESAMPLES_BAND = 2_000
-"""For the many points of a curve, whose ends nobody reads to three digits."""
+"""For bands, which have many points and need less precision."""
 
 Strata = Sequence[Float[np.ndarray, "*B runs"]]
 Estimator = Callable[[Strata], Float[np.ndarray, "*B"]]
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval, NaN where there is a single run."""
+    """An estimate and the ends of its 95 % interval, NaN with a single run."""
 
     estimate: float
     low: float
@@ -47,25 +46,25 @@ def median(strata: Strata) -> Float[np.ndarray, "*B"]:
 
 
 def iqm(strata: Strata) -> Float[np.ndarray, "*B"]:
-    """Interquartile mean: of the middle half of all runs, floor(n / 4) dropped at either end."""
+    """Interquartile mean of all runs, with floor(n / 4) runs dropped at either end."""
     pooled = np.concatenate([np.asarray(stratum, float) for stratum in strata], axis=-1)
     count = pooled.shape[-1]
     return np.sort(pooled, axis=-1)[..., count // 4 : count - count // 4].mean(axis=-1)
 
 
 def optimality_gap(strata: Strata, target: float = 1.0) -> Float[np.ndarray, "*B"]:
-    """How far runs stay below `target` on average; what lies above it counts as `target`."""
+    """Mean shortfall of runs below `target`; scores above `target` count as `target`."""
     return target - mean([np.minimum(stratum, target) for stratum in strata])
 
 
 ESTIMATORS: dict[str, Estimator] = {"median": median, "IQM": iqm, "mean": mean}
-"""The aggregates that need no target, by the names under which they are published."""
+"""Aggregates that need no target, by their usual names."""
 
 
 def aggregate_interval(
     strata: Strata, estimator: Estimator = iqm, n_resamples: int = N_RESAMPLES
 ) -> Interval:
-    """One number for all runs of all scenarios, whose scores must share a scale."""
+    """Estimate over all runs of all scenarios, whose scores must share a scale."""
     strata = _checked(strata, ndim=1)
     band = aggregate_band([stratum[:, None] for stratum in strata], estimator, n_resamples)
     return Interval(*(float(values[0]) for values in band))
@@ -76,12 +75,12 @@ def aggregate_band(
     estimator: Estimator = iqm,
     n_resamples: int = N_RESAMPLES_BAND,
 ) -> Band:
-    """The same at every point of a curve; with the IQM, the sample-efficiency curve."""
+    """`aggregate_interval` at every point of a curve; with the IQM, the sample-efficiency curve."""
     strata = _checked(strata, ndim=2)
     generator = np.random.default_rng(0)
     drawn = [_draws(len(stratum), n_resamples, generator) for stratum in strata]
     points = range(strata[0].shape[1])
-    # Point by point, because resamples of all points at once would fill the memory.
+    # Point by point, because resamples of all points at once would need too much memory.
     estimate = np.array([estimator([stratum[:, k] for stratum in strata]) for k in points])
     resampled = (
         estimator([stratum[:, k][draw] for stratum, draw in zip(strata, drawn, strict=True)])
@@ -92,23 +91,20 @@ def aggregate_band(
 
 
 def performance_profile(strata: Strata, thresholds: Float[np.ndarray, "K"]) -> Band:
-    """Share of runs that score more than each threshold, every scenario having the same weight."""
+    """Share of runs that score above each threshold, with equal weight per scenario."""
     above = [stratum[:, None] > thresholds for stratum in _checked(strata, ndim=1)]
     return aggregate_band(above, mean)
 
 
 def probability_of_improvement(first: Strata, second: Strata) -> Interval:
-    """Chance that a run of the first method beats one of the second in the same scenario, a draw
-    counting half.
-
-    Scenario k of one list is scenario k of the other; both methods are resampled.
-    """
+    """Probability that a run of the first method beats one of the second in the same scenario; ties
+    count half. Both lists have the same scenarios in the same order; both methods are resampled."""
     first, second = _checked(first, ndim=1), _checked(second, ndim=1)
     generator = np.random.default_rng(0)
     chances, resampled = [], []
     for ours, theirs in zip(first, second, strict=True):
         wins = (np.sign(ours[:, None] - theirs[None, :]) + 1) / 2
-        # How often each run was drawn turns a resample of pairs into two products.
+        # With counts of drawn runs, a resample of pairs is two matrix products.
         of_ours, of_theirs = (_counts(len(runs), generator) for runs in (ours, theirs))
         chances.append(wins.mean())
         resampled.append(((of_ours @ wins) * of_theirs).sum(axis=1) / wins.size)
@@ -125,8 +121,8 @@ def contrast_interval(
 ) -> Interval:
     """sum_k weights[k] * mean(groups[k]), the runs of every group resampled independently.
 
-    Weights (1, -1) compare two methods; (1, -1, -1, 1) say how much a difference changed between
-    two scenarios."""
+    Weights (1, -1) compare two methods; (1, -1, -1, 1) give the change of a difference between two
+    scenarios."""
     return aggregate_interval(
         groups, lambda groups: np.tensordot(weights, _scenario_means(groups), 1)
     )
@@ -153,12 +149,12 @@ def _checked(strata: Sequence[np.ndarray], ndim: int) -> list[np.ndarray]:
 
 
 def _draws(n_runs: int, n_resamples: int, generator: np.random.Generator) -> np.ndarray:
-    """`[n_resamples, n_runs]`: as many runs as there are, drawn with replacement."""
+    """Indices `[n_resamples, n_runs]` of runs drawn with replacement."""
     return generator.integers(0, n_runs, (n_resamples, n_runs))
 
 
 def _counts(n_runs: int, generator: np.random.Generator) -> Float[np.ndarray, "resamples runs"]:
-    """How often each run is in each resample."""
+    """Count of each run in each resample."""
     drawn = _draws(n_runs, N_RESAMPLES, generator)
     return (drawn[..., None] == np.arange(n_runs)).sum(axis=1).astype(float)
 

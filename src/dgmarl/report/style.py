@@ -1,9 +1,8 @@
-"""One visual language: a method has the same colour, dash and name, a quantity the same words, in
-every figure and page.
+"""Colours, dashes and names of methods, and labels of metrics, for all figures and pages.
 
-The colour says whose rewards are credited, the dash which learner does it. Colours are Okabe and
-Ito's, and others chosen to be as far from them for people who lack a cone (a test computes it); all
-can be seen on light and dark paper."""
+The colour encodes the credit rule, the dash the learner. Colours are those of Okabe and Ito, and
+others that are equally distinct with colour blindness (a test checks it); all are visible on light
+and dark backgrounds."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -37,32 +36,33 @@ METRICS = {
 
 
 class Style(NamedTuple):
-    """How a method is drawn."""
+    """Plot style of a method."""
 
     name: str
     colour: str
     dash: str
-    """Lengths of strokes and gaps, as in SVG; empty for a solid line."""
+    """SVG dash pattern; empty for a solid line."""
 
 
 Looks = Mapping[str, Style]
-"""By method, of all that are shown together."""
+"""Styles of all methods that are shown together."""
 
 
 def style(method: str) -> Style:
-    """Of a method by the name of its result, `mappo-dg-random0.3` or `qmix (run name)`."""
+    """Style of a result's method, such as `mappo-dg-random0.3` or `qmix (run name)`."""
     method, _, extra = method.partition(" (")
     extra = f" ({extra}" if extra else ""
     entry, graph = method_of_label(method)
     if entry is None:
         return Style(method + extra, OTHER, SOLID)
     colour = graph_colour(graph) if entry.uses_graph else entry.colour
-    return Style(f"{entry.label} {_spaced(graph)}".rstrip() + extra, colour, entry.dash)
+    spaced = re.sub(r"^([a-z]+)([0-9])", r"\1 \2", graph)
+    return Style(f"{entry.label} {spaced}".rstrip() + extra, colour, entry.dash)
 
 
 def styles(methods: Iterable[str]) -> dict[str, Style]:
-    """Of all methods of one page: of those that would look the same (runs or variants of one
-    method), all but the first get colours that no other method there has, then other dashes."""
+    """Distinct styles for all methods of a page. Methods with equal styles (runs or variants of one
+    method), except the first, get colours that no other method there has, then other dashes."""
     found: dict[str, Style] = {}
     taken: set[tuple[str, str]] = set()
     all_own = {method: style(method) for method in sorted(dict.fromkeys(methods), key=order)}
@@ -81,8 +81,8 @@ def styles(methods: Iterable[str]) -> dict[str, Style]:
 
 
 def env_names(envs: Iterable[str]) -> dict[str, str]:
-    """What pages and tables call environments: those from files (`/home/me/relay.py:Relay`) without
-    the folder, unless two would have the same name."""
+    """Display names of environments: those from files (`/home/me/relay.py:Relay`) without the
+    folder, unless two would have the same name."""
     envs = list(dict.fromkeys(envs))
     short = [_without_folder(env) for env in envs]
     return {
@@ -99,19 +99,19 @@ def _without_folder(env: str) -> str:
 
 
 def order(method: str) -> tuple[int, str]:
-    """For lists of methods: as in the table of methods, others last."""
+    """Sort key of methods: the order of the table of methods, others last."""
     entry = _entry(method)
     return list(METHODS).index(entry.name) if entry else len(METHODS), method
 
 
 def uses_graph(method: str) -> bool:
-    """Whether a result's method has graph credit."""
+    """Whether a result's method uses graph credit."""
     entry = _entry(method)
     return entry is not None and entry.uses_graph
 
 
 def same_learner(first: str, second: str) -> bool:
-    """Whether the methods of two results differ in the credit rule only."""
+    """Whether the methods of two results differ only in the credit rule."""
     one, other = _entry(first), _entry(second)
     if one is None or other is None:
         return False
@@ -129,7 +129,7 @@ def _spare_colours() -> list[str]:
 
 
 def graph_colour(graph: str) -> str:
-    """Of a graph source by its tag; random graphs are grey, the darker the denser."""
+    """Colour of a graph source by its tag; denser random graphs are a darker grey."""
     if not graph:
         return GRAPH
     density = re.fullmatch(r"random([0-9.]+)", graph)
@@ -139,7 +139,3 @@ def graph_colour(graph: str) -> str:
     # A variant (`oracle-cross_weight=0.3`) has the colour of its source.
     sources = [source for source in GRAPHS if f"{graph}-".startswith(f"{source}-")]
     return GRAPHS[max(sources, key=len)] if sources else OTHER
-
-
-def _spaced(graph: str) -> str:
-    return re.sub(r"^([a-z]+)([0-9])", r"\1 \2", graph)

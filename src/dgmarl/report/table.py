@@ -1,4 +1,4 @@
-"""Results as tables: what each method reached in each scenario, and over all of them."""
+"""Tables of final returns per method and scenario, and aggregated over scenarios."""
 
 from collections.abc import Iterable
 from math import isfinite
@@ -11,22 +11,19 @@ from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import SHARED_SCALE, Result, grouped, same_budget
 from dgmarl.report.statistics import Interval, mean_interval
 
-UNEQUAL = "Steps differ: what had fewer of them might have reached more."
+UNEQUAL = "Steps differ: methods with fewer steps may still improve."
 
 
 def aggregates(results: Iterable[Result]) -> list[Aggregates]:
-    """Per benchmark its methods over scenarios and seeds, where scores share a scale
-    (`SHARED_SCALE`).
-
-    Only methods with a result in every scenario that is taken are listed: over different scenarios
-    nothing compares."""
+    """Aggregates over scenarios and seeds per benchmark, if scores share a scale (`SHARED_SCALE`).
+    Only methods with a result in every chosen scenario are included."""
     pooled = [result for result in results if result.env.partition("/")[0] in SHARED_SCALE]
     found = map(over_scenarios, grouped(pooled, "benchmark").values())
     return [together for together in found if isinstance(together, Aggregates)]
 
 
 def tables(results: list[Result]) -> list[Table]:
-    """For a terminal: per benchmark the final returns, then the aggregates, if there are any."""
+    """Terminal tables per benchmark: final returns, then aggregates, if there are any."""
     shown = []
     pooled = {together.benchmark: together for together in aggregates(results)}
     for benchmark, own in grouped(results, "benchmark").items():
@@ -37,7 +34,7 @@ def tables(results: list[Result]) -> list[Table]:
 
 
 def as_json(results: list[Result]) -> dict[str, Any]:
-    """The same numbers for a program; ends of an interval that does not exist are null."""
+    """The same numbers for JSON; ends of missing intervals are null."""
     cells = [
         {
             "benchmark": result.benchmark,
@@ -97,7 +94,7 @@ def _final_returns(benchmark: str, results: list[Result]) -> Table:
 
 
 def _won(result: Result) -> Interval | None:
-    """The share of battles won at the last evaluation, where there are battles to win."""
+    """Share of battles won at the last evaluation; None if the environment has no battles."""
     rates = result.metric("final_battle_won")
     return None if rates is None else mean_interval(rates[:, -1])
 
@@ -115,7 +112,7 @@ def _over_scenarios(together: Aggregates) -> Table:
 def _table(title: str, words: Iterable[str], numbers: Iterable[str]) -> Table:
     table = Table(title=_literal(title), title_justify="left", caption_justify="left")
     for column in words:
-        # Folded, because the end of a name tells variants of a method apart.
+        # Folded, because variants of a method differ at the end of their names.
         table.add_column(column, overflow="fold")
     for column in numbers:
         table.add_column(column, justify="right", no_wrap=True)
@@ -123,10 +120,10 @@ def _table(title: str, words: Iterable[str], numbers: Iterable[str]) -> Table:
 
 
 def _literal(name: str) -> Text:
-    """A name from a file: not console markup, and without characters that control a terminal."""
+    """A name from a file, without console markup or control characters."""
     return Text("".join(letter if letter.isprintable() else "\ufffd" for letter in name))
 
 
 def plain_interval(interval: Interval) -> dict[str, float | None]:
-    """For JSON; ends that do not exist are null."""
+    """Interval for JSON; missing ends are null."""
     return {name: value if isfinite(value) else None for name, value in interval._asdict().items()}

@@ -1,4 +1,4 @@
-"""The laboratory's checks of bounds, and of steps in the proof of Theorem 1."""
+"""Checks of bounds, and of steps in the proof of Theorem 1."""
 
 import numpy as np
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from dgmarl.paper.theory.voter import TOPOLOGIES, fixed_graph_lags, topology
 
 
 def approximate_graph_section(rng: Generator, sizes: Sizes) -> Section:
-    """Lemma graph-approx: gradient error against its bound, over graphs with edges removed."""
+    """Lemma graph-approx: gradient error against its bound, for graphs with edges removed."""
     discounts = (0.5, 0.9, 0.97, 0.99)
     rows, gaps, marginal = [], [], []
     for n in range(sizes.mdps):
@@ -23,7 +23,7 @@ def approximate_graph_section(rng: Generator, sizes: Sizes) -> Section:
         while graph is not None and removed <= 3:
             error, epsilon, unit = bounds.graph_lemma(mdp, logits, graph)
             rows.append((mdp.gamma, removed, error, epsilon, unit))
-            if removed == 1:  # one target differs: epsilon is the smallest there is
+            if removed == 1:  # only one target differs, so epsilon is minimal
                 marginal.append(
                     bounds.kernel_distance(mdp, bounds.marginal_kernel(mdp, logits, graph))
                     / epsilon
@@ -65,16 +65,14 @@ def _lemma_claims(
             "on random MDPs.",
         ),
         bound_claim(
-            "The same for every discount: an agent with a long memory (a walk that its actions "
-            "push)",
+            "The same for every discount: an agent with a long memory (a random walk driven by its "
+            "actions)",
             where,
             "error <= 3 B gamma epsilon R / (1-gamma)^2",
             memory / 3,
-            "The proof drops the factor 1/(1-gamma) of the policy gradient. Here the error "
-            "grows "
-            "like (1-gamma)^(-5/2): "
-            "the ratio passes "
-            f"1 near gamma = 0.99 and is {memory[-1] / 3:.2g} at gamma = {memory_gammas[-1]:g}.",
+            "The proof drops the factor 1/(1-gamma) of the policy gradient. Here the error grows "
+            "like (1-gamma)^(-5/2): the ratio exceeds 1 near gamma = 0.99 and is "
+            f"{memory[-1] / 3:.2g} at gamma = {memory_gammas[-1]:g}.",
         ),
         bound_claim(
             "The bound with that factor: 2 B gamma epsilon R / (1-gamma)^3",
@@ -86,14 +84,14 @@ def _lemma_claims(
                     memory / 2 * (1 - memory_gammas),
                 ]
             ),
-            "Simulation lemma, once for Q and once for the chain augmented by the reached set; "
-            "no recursion needed.",
+            "Apply the simulation lemma to Q and to the chain augmented by the reached set; no "
+            "recursion is needed.",
         ),
     ]
 
 
 def _lemma_step_claims(gaps: Float[Array, "cases"], marginal: Float[Array, "cases"]) -> list[Claim]:
-    """Two statements around the lemma."""
+    """A step of the lemma's proof, and a statement after the lemma."""
     return [
         Claim(
             "Q^{ij}(s,a) = E[gamma Q^{ij}(s_1,a_1) + gamma^t' r_t'] for i != j",
@@ -101,8 +99,8 @@ def _lemma_step_claims(gaps: Float[Array, "cases"], marginal: Float[Array, "case
             "equal",
             f"relative difference {spread(gaps)}",
             "yes" if gaps.max() < EXACT else "no",
-            "j can have reached i from step 0 for several steps before it does so from step 1; "
-            "all those rewards are missing, not one.",
+            "j can have reached i from step 0 several steps before it does so from step 1; all "
+            "rewards in between are missing, not one.",
             summary(gaps),
         ),
         Claim(
@@ -112,8 +110,8 @@ def _lemma_step_claims(gaps: Float[Array, "cases"], marginal: Float[Array, "case
             f"epsilon(P_G') / smallest epsilon: median {np.median(marginal):.3g}, largest "
             f"{marginal.max():.3g}",
             "yes" if marginal.max() < 1 + EXACT else "no",
-            "It is the best on average (in KL), not in the supremum; there the middle of the "
-            "range is.",
+            "It is the best on average (in KL), not in the supremum, where the middle of the range "
+            "is the best.",
             summary(marginal),
         ),
     ]
@@ -143,8 +141,8 @@ def information_section(rng: Generator, sizes: Sizes) -> Section:
             "left side <= sqrt(2) sum_{j,n} E sqrt(I)",
             both[:, 0] / both[:, 1],
             "Half of the graphs lack one true edge, half are unrelated to the true graph (edges "
-            "missing and edges too many). Extra edges do change P_G' where others are missing, "
-            "contrary to case 1 of the derivation, but only towards P.",
+            "missing and superfluous edges). Superfluous edges change P_G' where others are "
+            "missing, contrary to case 1 of the derivation, but only towards P.",
         ),
         Claim(
             "I(S^i'; A^j | S^i, A^i, S^j) = H(A^j | S^j) - H(A^j | S^i, S^j, S^i')",
@@ -152,8 +150,8 @@ def information_section(rng: Generator, sizes: Sizes) -> Section:
             "equal",
             f"right / left: {spread(share)}",
             "yes" if np.abs(share - 1).max() < EXACT else "no",
-            "A^i is missing from the last condition. What the reverse model estimates is, at "
-            "best, a lower bound: weak edges are missed.",
+            "A^i is missing from the last condition. The reverse model estimates a lower bound at "
+            "best, so weak edges are missed.",
             summary(share),
         ),
     ]
@@ -165,7 +163,7 @@ def information_section(rng: Generator, sizes: Sizes) -> Section:
 
 
 def proof_section(rng: Generator, sizes: Sizes) -> Section:
-    """Steps in the proof of Theorem 1, checked apart from their conclusions."""
+    """Steps in the proof of Theorem 1, checked separately from their conclusions."""
     own = [
         (m, nm.random_logits(rng, m))
         for m in (nm.random_mdp(rng, linked_graph(rng, 3)) for _ in range(sizes.mdps))
@@ -174,7 +172,7 @@ def proof_section(rng: Generator, sizes: Sizes) -> Section:
         nm.random_mdp(rng, linked_graph(rng, 3, joint_state_graph)) for _ in range(sizes.mdps)
     )
     joint = [(m, nm.random_logits(rng, m)) for m in joint_mdps]
-    hints = np.array([proof_steps.score_given_next_state(m, p, 0) for m, p in own])
+    given = np.array([proof_steps.score_given_next_state(m, p, 0) for m, p in own])
     cross = np.array([proof_steps.cross_term(m, p) for m, p in own])
     joint_cross = np.array([proof_steps.cross_term(m, p) for m, p in joint])
     few = max(4, sizes.mdps // 6)
@@ -188,24 +186,24 @@ def proof_section(rng: Generator, sizes: Sizes) -> Section:
                 mdp, nm.random_logits(rng, mdp), mdp.gamma ** fixed_graph_lags(edges)
             )
         )
-    claims = _score_claims(hints, cross, joint_cross) + _hessian_claims(blocks, np.array(smooth))
+    claims = _score_claims(given, cross, joint_cross) + _hessian_claims(blocks, np.array(smooth))
     return Section("Steps in the proof of Theorem 1", claims, {})
 
 
 def _score_claims(
-    hints: Float[Array, "cases"], cross: Float[Array, "cases"], joint_cross: Float[Array, "cases"]
+    given: Float[Array, "cases"], cross: Float[Array, "cases"], joint_cross: Float[Array, "cases"]
 ) -> list[Claim]:
-    """What the proofs say about scores given the states."""
+    """Claims of the proofs about scores given the states."""
     return [
         Claim(
             "E[ grad log pi_j(a_k | s_k) | s_0 ... s_t ] = 0 for k < t",
             "proofs of lemmas num2 and block_diag",
             "0",
-            f"its norm over that of the score: {spread(hints)}",
-            "yes" if hints.max() < EXACT else "no",
-            "Later states tell which action was taken. The next two rows show which "
-            "conclusions survive.",
-            summary(hints),
+            f"its norm over that of the score: {spread(given)}",
+            "yes" if given.max() < EXACT else "no",
+            "Later states reveal which action was taken. The next two rows show which conclusions "
+            "still hold.",
+            summary(given),
         ),
         Claim(
             "Scores up to K_ji(t) are orthogonal",
@@ -214,15 +212,15 @@ def _score_claims(
             f"cross term at t = 3: at most {cross.max():.1e} (own-state graphs); "
             f"{spread(joint_cross)} (joint-state graphs)",
             "yes" if cross.max() < EXACT else "no",
-            "True under the paper's assumption by the argument of Proposition 1 (not meeting is "
-            "independent of the action), false without.",
+            "True under the paper's assumption, by the argument of Proposition 1 (not meeting is "
+            "independent of the action); false without it.",
             {"own_max": float(cross.max()), "joint_max": float(joint_cross.max())},
         ),
     ]
 
 
 def _hessian_claims(blocks: Float[Array, "cases"], smooth: Float[Array, "cases"]) -> list[Claim]:
-    """The smoothness lemma and what it rests on."""
+    """The smoothness lemma, and the lemma that its proof uses."""
     return [
         Claim(
             "The Hessian of J is block diagonal over agents",
@@ -236,9 +234,9 @@ def _hessian_claims(blocks: Float[Array, "cases"], smooth: Float[Array, "cases"]
         bound_claim(
             "|| Hessian of J || <= R max_j Gamma_j (G^2 + F) / (1-gamma)^2",
             "smoothness lemma",
-            "L as named",
+            "L as stated",
             smooth,
-            "Not contradicted, though its proof rests on the row above. Fixed graphs, so that "
-            "Gamma is exact.",
+            "Not contradicted, although its proof uses the row above. Fixed graphs, so that Gamma "
+            "is exact.",
         ),
     ]

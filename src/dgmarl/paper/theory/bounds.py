@@ -1,7 +1,7 @@
-"""The approximate-graph lemma, the mutual-information bound and the proof steps between them, all
-computed exactly.
+"""Exact evaluation of the approximate-graph lemma, the mutual-information bound and proof steps
+between them.
 
-A graph G' that lacks true edges is judged by the kernels that obey it: `best_kernel`, the nearest
+A graph G' that lacks true edges is evaluated with kernels that obey it: `best_kernel`, the nearest
 in the norm of the lemma (two local states, one target that lacks parents), and `marginal_kernel`,
 the paper's P_G'."""
 
@@ -31,7 +31,7 @@ from dgmarl.paper.theory.networked_mdp import (
 
 
 def without_edge(rng: Generator, mdp: NetworkedMDP, graph: Graph | None = None) -> Graph | None:
-    """The graph without one true edge k -> i in one local state of i. None: no edge is left."""
+    """The graph without one edge k -> i in one local state of i; None if no edge is left."""
     graph = (mdp.graph if graph is None else graph).copy()
     choices = [
         (k, i, x)
@@ -48,7 +48,7 @@ def without_edge(rng: Generator, mdp: NetworkedMDP, graph: Graph | None = None) 
 def observation_groups(
     mdp: NetworkedMDP, mask: Bool[Array, "joint N"]
 ) -> Int[Array, "joint joint_action"]:
-    """Equal numbers for (s, a) in which the masked agents' states and actions are the same."""
+    """Group numbers: pairs (s, a) with equal states and actions of masked agents share a number."""
     seen_states = np.where(mask, mdp.states, -1)
     seen_actions = np.where(mask[:, None], mdp.actions[None], -1)
     n_joint, n_actions = len(mdp.states), len(mdp.actions)
@@ -60,8 +60,8 @@ def observation_groups(
 
 
 def marginal_kernel(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> LocalKernel:
-    """The paper's P^i_G': the next-state law given the parents in `graph` alone, under the
-    discounted visits of the policy."""
+    """The paper's P^i_G': distribution of the next state given only the parents in `graph`, under
+    the discounted visits of the policy."""
     weight = visits(mdp, logits)[:, None] * joint_policy(mdp, logits)
     return np.stack(
         [conditional_laws(mdp, weight, i, graph[:, :, i])[0] for i in range(mdp.n_agents)]
@@ -69,10 +69,10 @@ def marginal_kernel(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> LocalKer
 
 
 def best_kernel(mdp: NetworkedMDP, graph: Graph) -> LocalKernel:
-    """For S = 2: each local kernel on `graph` nearest to the true one in sup norm, the middle of
-    what missing parents can do.
+    """For S = 2: the local kernels on `graph` nearest to the true ones in sup norm, the middle of
+    the range over the missing parents.
 
-    Where only one target lacks parents, the joint kernel is the nearest one too, since all other
+    If only one target lacks parents, the joint kernel is also the nearest one, since all other
     factors are equal."""
     kernels = []
     for i in range(mdp.n_agents):
@@ -92,20 +92,20 @@ def kernel_distance(mdp: NetworkedMDP, local: LocalKernel) -> float:
 
 
 def score_bound(logits: Logits) -> Float[Array, "N"]:
-    """B_j = sup || grad log pi_j(a | x) || for softmax policies: the longest of the vectors e_a -
-    pi_j(. | x)."""
+    """B_j = sup || grad log pi_j(a | x) || for softmax policies: the largest norm of e_a - pi_j(. |
+    x)."""
     policy = softmax(logits)
     scores = np.eye(policy.shape[-1])[None, None] - policy[:, :, None]
     return np.linalg.norm(scores, axis=-1).max(axis=(1, 2))
 
 
 def graph_lemma(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> tuple[float, float, float]:
-    """For the worst pair (j, i): gradient error, epsilon, and B_j gamma epsilon R / (1-gamma)^2,
-    which the proof's constant 3 multiplies."""
+    """Gradient error, epsilon, and B_j gamma epsilon R / (1-gamma)^2 (a third of the proof's bound)
+    for the worst pair (j, i)."""
     error = np.linalg.norm(
         exact_gradient(mdp, logits) - dependence_graph_gradient(mdp, logits, graph), axis=(2, 3)
     )
-    # Any kernel on the graph makes the lemma true, so it is tested with the nearer one of two.
+    # The lemma should hold for any kernel on the graph; the nearer of two is the stricter test.
     candidates = (best_kernel(mdp, graph), marginal_kernel(mdp, logits, graph))
     epsilon = min(kernel_distance(mdp, local) for local in candidates)
     unit = score_bound(logits)[:, None] * mdp.gamma * epsilon / (1 - mdp.gamma) ** 2
@@ -114,14 +114,14 @@ def graph_lemma(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> tuple[float,
 
 
 def long_memory_ratio(gamma: float, reach: int = 400) -> float:
-    """Gradient error over B gamma epsilon R / (1-gamma)^2 where j remembers: a family in which the
-    lemma's power of 1-gamma is too small.
+    """Gradient error over B gamma epsilon R / (1-gamma)^2 for an agent with a long memory: a family
+    in which the lemma's power of 1-gamma is too small.
 
-    Agent j walks on -reach..reach, a step up or down by its action, with one logit shared by all
+    Agent j walks on -reach..reach, one step up or down per action, with one logit shared by all
     states (so B = 1/2). Agent i copies 1(s^j > 0) with a vanishing probability epsilon per step,
-    else keeps its state, and is paid its state. Removing the edge j -> i drops all of grad_j J^i =
-    gamma epsilon / (1 - gamma (1 - epsilon)) * d/dtheta sum_t gamma^t P(s^j_t > 0); the ratio below
-    is its limit for epsilon -> 0 and grows like (1-gamma)^(-1/2)."""
+    otherwise keeps its state, and its reward is its state. Removing the edge j -> i
+    drops all of grad_j J^i = gamma epsilon / (1 - gamma (1 - epsilon)) * d/dtheta sum_t gamma^t
+    P(s^j_t > 0); the returned limit for epsilon -> 0 grows like (1-gamma)^(-1/2)."""
     size = 2 * reach + 1
     up, down = np.eye(size, k=1), np.eye(size, k=-1)
     up[-1, -1] = down[0, 0] = 1
@@ -129,19 +129,18 @@ def long_memory_ratio(gamma: float, reach: int = 400) -> float:
     positive = (np.arange(size) > reach).astype(float)
     visits_from_middle = np.linalg.solve(system.T, (np.arange(size) == reach).astype(float))
     values_of_positive = np.linalg.solve(system, positive)
-    # d/dtheta of the step law at theta = 0 is (up - down) / 4: the policy's slope pi (1 - pi) = 1/4
-    # for each direction.
+    # d/dtheta of the transition matrix at theta = 0 is (up - down) / 4, since pi (1 - pi) = 1/4.
     slope = gamma * visits_from_middle @ ((up - down) / 4) @ values_of_positive
     score_size = 0.5
     return float(slope * (1 - gamma) / score_size)
 
 
 def recursion_gap(mdp: NetworkedMDP, logits: Logits) -> float:
-    """How far the recursion in the bound on T_2, Q^{ij}(s,a) = E[gamma Q^{ij}(s_1,a_1) + gamma^t'
-    r^i_t'] for i != j, is from true.
+    """Error of the recursion in the bound on T_2, Q^{ij}(s,a) = E[gamma Q^{ij}(s_1,a_1) + gamma^t'
+    r^i_t'] for i != j: largest difference relative to the largest Q^{ij}.
 
-    The largest difference, relative to the largest Q^{ij}. The recursion forgets that j can have
-    reached i from step 0 for several steps before it does so from step 1."""
+    The recursion ignores that j can have reached i from step 0 several steps before it does so from
+    step 1."""
     policy = joint_policy(mdp, logits)
     truncated = credited_values(
         mdp, logits, mdp.graph, mdp.reward, reward_weight(mdp.reward_graph), mdp.gamma
@@ -159,8 +158,8 @@ def conditional_laws(
     target: int,
     mask: Bool[Array, "joint N"],
 ) -> tuple[Float[Array, "joint joint_action S"], Int[Array, "joint joint_action"]]:
-    """P(s^i' | states and actions of the masked agents) at every (s, a), and the groups of equal
-    conditions."""
+    """P(s^i' | states and actions of the masked agents) at every (s, a), and the group numbers of
+    `observation_groups`."""
     groups = observation_groups(mdp, mask)
     flat_groups, flat_weight = groups.ravel(), weight.ravel()
     kernel = mdp.local_kernel[target].reshape(len(flat_groups), -1)
@@ -178,7 +177,7 @@ def root_information(
     source: int,
     mask: Bool[Array, "joint N"],
 ) -> float:
-    """E[ sqrt( I(S^i'; (S^j, A^j) | what the masked agents do) ) ] in nats."""
+    """E[ sqrt( I(S^i'; (S^j, A^j) | states and actions of the masked agents) ) ] in nats."""
     coarse, groups = conditional_laws(mdp, weight, target, mask)
     seen = mask.copy()
     seen[:, source] = True
@@ -194,8 +193,8 @@ def root_information(
 def bridge(
     true: Bool[Array, "joint N"], approximate: Bool[Array, "joint N"]
 ) -> list[Bool[Array, "joint N"]]:
-    """Pa_1 = Pa and Pa_G' together, then one missing parent more in each set, up to Pa_N = Pa: the
-    sets of the bound."""
+    """The sets of the bound: the intersection of Pa and Pa_G', then one more missing parent in each
+    set, up to Pa_N = Pa."""
     sets = [true & approximate]
     while len(sets) < true.shape[1]:
         missing = true & ~sets[-1]
@@ -205,7 +204,7 @@ def bridge(
 
 
 def information_bound(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> Float[Array, "N 2"]:
-    """For every target i: E || P^i - P^i_G' ||_1 and the mutual-information bound on it."""
+    """E || P^i - P^i_G' ||_1 and its mutual-information bound for every target i."""
     weight = visits(mdp, logits)[:, None] * joint_policy(mdp, logits)
     weight = weight / weight.sum()
     distance = np.abs(mdp.local_kernel - marginal_kernel(mdp, logits, graph)).sum(axis=-1)
@@ -220,7 +219,7 @@ def information_bound(mdp: NetworkedMDP, logits: Logits, graph: Graph) -> Float[
 
 
 def entropy_objective_gap(mdp: NetworkedMDP, logits: Logits) -> tuple[float, float]:
-    """The two sides of equation objective for agents i = 0, j = 1: I(S^i'; A^j | S^i, A^i, S^j) and
+    """Both sides of equation objective for agents i = 0, j = 1: I(S^i'; A^j | S^i, A^i, S^j) and
     H(A^j|S^j) - H(A^j|S^i,S^j,S^i')."""
     weight = visits(mdp, logits)[:, None] * joint_policy(mdp, logits)
     joint = (weight / weight.sum())[:, :, None] * mdp.local_kernel[0]

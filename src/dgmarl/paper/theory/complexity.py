@@ -1,9 +1,9 @@
-"""Theorem 1, run: policy gradient with both estimators by the theorem's own recipe, counting
-samples until E ||grad J||^2 <= epsilon^2.
+"""Empirical check of Theorem 1: policy gradient with both estimators and the theorem's parameters,
+counting samples until E ||grad J||^2 <= epsilon^2.
 
-The recipe is eta = epsilon^2 m / (2 L nu), m = nu / (4 epsilon^2), H = log(N / epsilon) / log(1 /
-gamma), with nu = E ||g||^2 of the estimator in use and L = || Hessian of J ||, both measured at the
-first policy. Nothing is tuned. The gradient norm that is checked is exact."""
+The parameters are eta = epsilon^2 m / (2 L nu), m = nu / (4 epsilon^2), H = log(N / epsilon) /
+log(1 / gamma), with nu = E ||g||^2 of the estimator in use and L = || Hessian of J ||, both
+measured at the initial policy. Nothing is tuned, and the gradient norm is exact."""
 
 from dataclasses import dataclass
 
@@ -22,12 +22,12 @@ from dgmarl.paper.theory.voter import (
 )
 
 MAX_ITERATIONS = 5000
-"""Far more than the recipe ever needs (some dozens); without it a mistake would loop for ever."""
+"""Guards against endless loops; a few dozen iterations suffice."""
 
 
 @dataclass(frozen=True)
 class SampleCount:
-    """How many samples (time steps of all agents together) an estimator needed on a network."""
+    """Samples (time steps of all agents together) that an estimator needed on a network."""
 
     topology: str
     n_agents: int
@@ -54,7 +54,7 @@ def estimate(
     n_steps: int,
     batch: int,
 ) -> Float[Array, "runs B N 2 2"]:
-    """Single-trajectory gradients of `batch` trajectories for each run."""
+    """Single-trajectory gradients of `batch` trajectories per run."""
     states, actions = sample_voter(rng, voter, logits, n_steps, batch)
     rewards = voter.reward[np.arange(voter.n_agents), states, actions]
     credited = fixed_graph_credit(rewards, lags, voter.gamma)
@@ -98,7 +98,7 @@ def samples_to_stationary(
 def predicted_samples(
     name: str, n_agents: int, *, epsilon: float, gamma: float
 ) -> dict[str, float]:
-    """How Theorem 1's bounds grow with N, as stated and with what can be proved (moments.py)."""
+    """Theorem 1's bounds up to constants: as stated, and corrected (`moments.py`)."""
     pairs = plain_voter(topology(name, n_agents), gamma).gamma_matrix
     common = n_agents * float(pairs.sum(axis=1).max()) * np.log(n_agents / epsilon)
     return {
@@ -112,7 +112,7 @@ def predicted_samples(
 def curve(
     counts: list[SampleCount], name: str, estimator: str
 ) -> tuple[Float[Array, "K"], Float[Array, "K seeds"]]:
-    """Sizes N and the counts of all seeds for one network and estimator."""
+    """Sizes N and counts of all seeds for one network and estimator."""
     chosen = [c for c in counts if c.topology == name and c.estimator == estimator]
     sizes = np.array([c.n_agents for c in chosen], dtype=float)
     return sizes, np.array([c.samples for c in chosen])

@@ -1,15 +1,15 @@
-"""Expected dependence-graph gradients, exactly: the chain of joint states, augmented with the set
+"""Exact expected dependence-graph gradients, from the chain of joint states augmented with the set
 of agents reached so far.
 
-The set R_t of agents reached from (0, j) starts as {j} and grows by R_{t+1} = {i : some k in R_t
-has k in Pa^i(s_t)}, so (s_t, R_t) is a Markov chain on S^N * 2^N states. Any credit that weighs
-what agent i got at step t by a function of (s_t, R_t) has an exact expectation: one linear system.
-One chain serves every source j; only the first set differs."""
+The set R_t of agents reached from (0, j) starts as {j} and follows R_{t+1} = {i : some k in R_t is
+in Pa^i(s_t)}, so (s_t, R_t) is a Markov chain on S^N * 2^N states. Any credit that weights the
+signal of agent i at step t by a function of (s_t, R_t) has an exact expectation: one linear system.
+All sources j share the chain; only the initial set differs."""
 
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from dgmarl.paper.theory.networked_mdp import (
     Array,
@@ -30,28 +30,23 @@ Weight = Callable[[Graph], Float[Array, "N joint sets"]]
 
 
 def membership(n_agents: int) -> Bool[Array, "sets N"]:
-    """Every subset of the agents as flags; set number f contains agent k iff bit k of f is one."""
+    """All subsets of the agents as flags; set number f contains agent k iff bit k of f is one."""
     return (np.arange(2**n_agents)[:, None] >> np.arange(n_agents)) % 2 == 1
 
 
 def reached_next(graph: Graph) -> Bool[Array, "joint sets N"]:
-    """Which agents are reached one step after s, if those of a set were reached before."""
+    """Agents reached one step after s, if the agents of a set were reached before."""
     return np.einsum("fk,ski->sfi", membership(graph.shape[1]).astype(int), graph.astype(int)) > 0
 
 
-def next_set(graph: Graph) -> Int[Array, "joint sets"]:
-    """The number of the set R_{t+1}, given s_t and R_t."""
-    return reached_next(graph) @ (1 << np.arange(graph.shape[1]))
-
-
 def reward_weight(reward_graph: Graph) -> Weight:
-    """1(some reached k is a reward parent of i now); the identity gives Proposition 1."""
+    """1(some reached k is a reward parent of i); the identity graph gives Proposition 1."""
     return lambda graph: reached_next(reward_graph).transpose(2, 0, 1).astype(float)
 
 
 def td_weight(lambda_: float, *, weighted: bool) -> Weight:
-    """Algorithm 1's weight of the TD error of i at t: is i reached at t + 1? `weighted`: lambda *
-    reached + 1 - lambda."""
+    """Algorithm 1's weight of the TD error of i at t: 1(i is reached at t + 1), or, if `weighted`,
+    lambda * reached + 1 - lambda."""
 
     def weigh(graph: Graph) -> Float[Array, "N joint sets"]:
         reached = reached_next(graph).transpose(2, 0, 1).astype(float)
@@ -61,29 +56,30 @@ def td_weight(lambda_: float, *, weighted: bool) -> Weight:
 
 
 def text_td_weight(graph: Graph) -> Float[Array, "N joint sets"]:
-    """The weight in the text above Algorithm 1, one hop shorter: is i reached at t (not t + 1)?"""
+    """The weight in the text above Algorithm 1, one hop shorter: 1(i is reached at t)."""
     reached = membership(graph.shape[1]).T.astype(float)
     return np.repeat(reached[:, None], len(graph), axis=1)
 
 
 def meeting_weight(graph: Graph) -> Float[Array, "N joint sets"]:
-    """1 at the meeting step M alone: i is not reached at M but is at M + 1."""
+    """1 only at the meeting step M: i is not reached at M, but at M + 1."""
     before = membership(graph.shape[1]).T[:, None]
     return (reached_next(graph).transpose(2, 0, 1) & ~before).astype(float)
 
 
 def credited_values(
-    mdp: NetworkedMDP, logits: Logits, graph: Graph, amount: Signal, weight: Weight, discount: float
+    mdp: NetworkedMDP, logits: Logits, graph: Graph, signal: Signal, weight: Weight, discount: float
 ) -> Float[Array, "N N joint joint_action"]:
-    """E[ sum_t discount^t weight^i(s_t, R_t) amount^i(s_t, a_t) | s_0 = s, a_0 = a, R_0 = {j} ];
+    """E[ sum_t discount^t weight^i(s_t, R_t) signal^i(s_t, a_t) | s_0 = s, a_0 = a, R_0 = {j} ];
     axes source j, target i, s, a."""
     policy, chain = joint_policy(mdp, logits), state_chain(mdp, logits)
-    weights, following = weight(graph), next_set(graph)
-    credit = weights * np.einsum("sa,isa->is", policy, amount)[:, :, None]
+    weights = weight(graph)
+    following = reached_next(graph) @ (1 << np.arange(mdp.n_agents))  # [s, set]: number of R_{t+1}
+    credit = weights * np.einsum("sa,isa->is", policy, signal)[:, :, None]
     later = np.zeros_like(credit)
     for reached in reversed(range(credit.shape[2])):
-        # Self-loops make sets grow only, and a larger set has a larger number: what comes after is
-        # known or stays in this set.
+        # With self-loops sets only grow, and a larger set has a larger number, so the next set is
+        # either solved already or this one.
         after = following[:, reached]
         following_credit = np.einsum("st,its->is", chain, later[:, :, after])
         known = credit[:, :, reached] + discount * following_credit
@@ -92,10 +88,10 @@ def credited_values(
     by_source = []
     for j in range(mdp.n_agents):
         first = 1 << j
-        # [i, s', s]: value at s' with the set that s leads to
+        # [i, s', s]: value at s' with the set that follows s
         arrived = later[:, :, following[:, first]]
         by_source.append(
-            weights[:, :, first, None] * amount
+            weights[:, :, first, None] * signal
             + discount * np.einsum("sat,its->isa", mdp.kernel, arrived)
         )
     return np.stack(by_source)
@@ -120,11 +116,10 @@ def dependence_graph_gradient(
     reward_graph: Graph | None = None,
     start_discount: float | None = None,
 ) -> PairGradient:
-    """Proposition 1 and Proposition prop:global_generalized, with the true graphs unless others are
-    given.
+    """Proposition 1 and Proposition prop:global_generalized; graphs default to the true ones.
 
-    `start_discount` = gamma^2 is equation grad_graph to the letter, with gamma^t before the score
-    and gamma^k before the reward."""
+    `start_discount` = gamma^2 is equation grad_graph as printed, with gamma^t before the score and
+    gamma^k before the reward."""
     graph = mdp.graph if graph is None else graph
     reward_graph = mdp.reward_graph if reward_graph is None else reward_graph
     signal = credited_values(mdp, logits, graph, mdp.reward, reward_weight(reward_graph), mdp.gamma)
@@ -132,7 +127,7 @@ def dependence_graph_gradient(
 
 
 def own_state_critic(mdp: NetworkedMDP, logits: Logits) -> StateValues:
-    """The best critic that sees s^i alone: V^i averaged over the others by discounted visits."""
+    """Best critic of s^i alone: V^i averaged over the other agents by discounted visits."""
     exact, weight = values(mdp, logits), visits(mdp, logits)
     critic = np.empty_like(exact)
     for i in range(mdp.n_agents):
@@ -166,7 +161,7 @@ def td_form_gradient(
 def lambda_advantage(
     mdp: NetworkedMDP, logits: Logits, critic: StateValues, lambda_: float
 ) -> Signal:
-    """E[ GAE^i_t | s_t, a_t ] without any graph."""
+    """E[ GAE^i_t | s_t, a_t ] without a graph."""
     delta, decay = td_errors(mdp, critic), mdp.gamma * lambda_
     mean = np.einsum("sa,isa->si", joint_policy(mdp, logits), delta)
     later = np.linalg.solve(np.eye(len(mdp.states)) - decay * state_chain(mdp, logits), mean)
@@ -176,8 +171,8 @@ def lambda_advantage(
 def return_form_gradient(
     mdp: NetworkedMDP, logits: Logits, critic: StateValues, lambda_: float = 1.0
 ) -> PairGradient:
-    """The `return` form: GAE^j + sum_{i != j} gamma^(M - t) (GAE^i[M] + V^i[M]). A pair baseline
-    has no expected effect."""
+    """The `return` form: GAE^j + sum_{i != j} gamma^(M - t) (GAE^i[M] + V^i[M]), without the pair
+    baseline, which does not change the expectation."""
     own = lambda_advantage(mdp, logits, critic, lambda_)
     lambda_return = own + critic[:, :, None]
     signal = credited_values(mdp, logits, mdp.graph, lambda_return, meeting_weight, mdp.gamma)
@@ -189,11 +184,11 @@ def return_form_gradient(
 def ungraphed_gae_gradient(
     mdp: NetworkedMDP, logits: Logits, critic: StateValues, lambda_: float
 ) -> PairGradient:
-    """Ordinary GAE of every target with the same critic, to compare with if lambda < 1."""
+    """Ordinary GAE of every target with the same critic, for comparison if lambda < 1."""
     signal = lambda_advantage(mdp, logits, critic, lambda_)
     return gradient_from(mdp, logits, np.repeat(signal[None], mdp.n_agents, axis=0))
 
 
 def relative_error(measured: Float[Array, "..."], truth: Float[Array, "..."]) -> float:
-    """Norm of the difference over the norm of the truth."""
+    """Norm of the difference relative to the norm of `truth`."""
     return float(np.linalg.norm(measured - truth) / np.linalg.norm(truth))

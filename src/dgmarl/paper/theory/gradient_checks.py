@@ -1,4 +1,4 @@
-"""The laboratory's checks of expected gradients: Proposition 1 and Algorithm 1's two forms."""
+"""Checks of expected gradients: Proposition 1 and Algorithm 1's two forms."""
 
 from collections.abc import Callable
 
@@ -28,13 +28,13 @@ Gradient = Callable[[NetworkedMDP, Logits], PairGradient]
 
 
 def _cases(rng: Generator, sizes: Sizes, draw: Callable[[int], NetworkedMDP]) -> list[Case]:
-    """Random MDPs with random policies, over the numbers of agents in turn."""
+    """Random MDPs with random policies, alternating between the numbers of agents."""
     mdps = [draw(sizes.agents[n % len(sizes.agents)]) for n in range(sizes.mdps)]
     return [(mdp, nm.random_logits(rng, mdp)) for mdp in mdps]
 
 
 def _errors(cases: list[Case], gradient: Gradient) -> GradientErrors:
-    """Errors of a way to compute the gradient, over all cases."""
+    """Errors of one way of computing the gradient, over all cases."""
     entries, relative = [], []
     for mdp, logits in cases:
         exact, other = nm.exact_gradient(mdp, logits), gradient(mdp, logits)
@@ -44,7 +44,7 @@ def _errors(cases: list[Case], gradient: Gradient) -> GradientErrors:
 
 
 def gradient_section(rng: Generator, sizes: Sizes) -> Section:
-    """Proposition 1 and its reward-graph generalisation, and what breaks them."""
+    """Proposition 1, its generalisation to reward graphs, and violated assumptions."""
     own = _cases(rng, sizes, lambda n: nm.random_mdp(rng, linked_graph(rng, n)))
     rewarded = _cases(
         rng,
@@ -86,7 +86,7 @@ def gradient_section(rng: Generator, sizes: Sizes) -> Section:
 
 
 def _identity_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
-    """Identities, and a wrong graph on which the check must fail."""
+    """Identities, and a wrong graph for which the check must fail."""
     return [
         identity_claim(
             "The expected dependence-graph gradient is the policy gradient",
@@ -113,37 +113,37 @@ def _broken_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
             "... for any reward parent sets",
             "Proposition prop:global_generalized, Pa_rw^i(s^i) any subset",
             errors["reward sets without i"],
-            "If the set changes with s^i but leaves i out, whoever moves s^i moves the reward "
-            "unseen. Needed: i in Pa_rw^i(s^i).",
+            "If the set depends on s^i but does not contain i, agents that influence s^i influence "
+            "the reward uncredited. Required: i in Pa_rw^i(s^i).",
         ),
         bias_claim(
             "... for graphs that depend on the joint state (random)",
             "outside section 2's assumption",
             errors["joint-state graphs"],
-            "Whether j has met i is then itself a consequence of a^j, and dropping rewards "
-            "before the meeting is a biased choice.",
+            "Whether j has met i then depends on a^j, so dropping the rewards before the meeting "
+            "causes a bias.",
             claimed=False,
         ),
         bias_claim(
             "... for contact graphs (edge while two agents share a cell)",
             "outside section 2's assumption",
             errors["contact graphs"],
-            "What physical environments, level-based foraging included, give: a heuristic there, "
-            "with this much bias on random MDPs.",
+            "As in physical environments, including level-based foraging. There the method is a "
+            "heuristic, with this bias on random MDPs.",
             claimed=False,
         ),
         bias_claim(
             "The estimators as printed, gamma^t before the score and gamma^k before the reward",
             "equations gpomdp and grad_graph",
             errors["two discounts"],
-            "One discount too many: the later the step, the less it counts. The proof in the "
-            "appendix uses gamma^k alone, which is right.",
+            "Discounted twice, so later steps have too little weight. The proof in the appendix "
+            "uses gamma^k alone, which is correct.",
         ),
         bias_claim(
             "Reached flags as printed, f^i' = 1(i in union of Pa^k(s^k) over reached k)",
             "proof of lemma graph-approx, bound on T_2",
             errors["transposed flags"],
-            "Source and target are exchanged; right is f^i' = 1(some reached k is in Pa^i(s^i)).",
+            "Source and target are exchanged; correct is f^i' = 1(some reached k is in Pa^i(s^i)).",
         ),
     ]
 
@@ -233,14 +233,14 @@ def _critic_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
             "td form, lambda = 1, critic sees s^i alone",
             "Algorithm 1",
             errors["td, own-state critic"],
-            "Any function of s^i will do.",
+            "Any function of s^i is a valid critic.",
         ),
         bias_claim(
             "td form, lambda = 1, exact critic of the full state",
             "Algorithm 1",
             errors["td, full-state critic"],
-            "A critic that sees more notices a^j at once: the credit sits in TD errors before "
-            "the meeting step, which are dropped.",
+            "A critic with more input reflects a^j at once: the credit is in TD errors before the "
+            "meeting step, which are dropped.",
         ),
     ]
 
@@ -253,7 +253,7 @@ def _variant_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
             "not in the paper",
             errors["return, full-state critic"],
             "The lambda-return from the meeting step on. The meeting step is a stopping time of "
-            "the states, so nothing is lost.",
+            "the states, so no credit is lost.",
             claimed=False,
         ),
         bias_claim(
@@ -267,20 +267,20 @@ def _variant_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
             "td form with l-hop parents at lag l, as in the text, own-state critic",
             "appendix, derivation above Algorithm 1",
             errors["td as in the text, own-state critic"],
-            "One hop too few: the TD error at lag l contains V(s_{t+l+1}). Algorithm 1 itself "
-            "uses l + 1 hops, which is right.",
+            "One hop too few: the TD error at lag l contains V(s_{t+l+1}). Algorithm 1 uses l + 1 "
+            "hops, which is correct.",
         ),
         bias_claim(
             "td form, weights 0.95 * reached + 0.05, lambda = 0.95, exact critic of the full state",
             "Algorithm 1, the paper's setting",
             errors["td weighted, full-state critic"],
-            "Ordinary GAE with this critic has no bias at all.",
+            "Ordinary GAE with this critic has no bias.",
         ),
         bias_claim(
             "td form, weights 0.95 * reached + 0.05, lambda = 0.95, critic sees s^i alone",
             "Algorithm 1, the paper's setting",
             errors["td weighted, own-state critic"],
-            "All of it is the bias of GAE with an inexact critic: ordinary GAE has "
+            "This is the bias of GAE with an inexact critic: ordinary GAE has "
             f"{np.median(errors['plain GAE, own-state critic'].relative):.2g} (median) here.",
             claimed=False,
         ),
@@ -288,7 +288,7 @@ def _variant_claims(errors: dict[str, GradientErrors]) -> list[Claim]:
 
 
 def _chain_claim(rng: Generator, sizes: Sizes) -> Claim:
-    """How much of the two-hop gradient 0 -> 2 the td form keeps on the chain 0 -> 1 -> 2."""
+    """Share of the two-hop gradient 0 -> 2 that the td form keeps on the chain 0 -> 1 -> 2."""
     kept = {"own": [], "full": []}
     for _ in range(sizes.mdps):
         mdp = nm.random_mdp(rng, nm.static_graph(topology("chain", 3), 2))
@@ -303,10 +303,10 @@ def _chain_claim(rng: Generator, sizes: Sizes) -> Claim:
     return Claim(
         "Two-hop credit on the chain 0 -> 1 -> 2 survives the td form",
         "Algorithm 1",
-        "all of grad_0 J^2 kept, whatever the critic",
+        "all of grad_0 J^2 kept, for every critic",
         f"kept: own-state critic {own.min():.4f} to {own.max():.4f}; full-state critic at most "
         f"{full.max():.1e}",
         "yes" if full.min() > 1 - EXACT else "no",
-        "With a full-state critic exactly nothing of the credit beyond the first hop is left.",
+        "With a full-state critic no credit beyond the first hop remains.",
         {"own_min": float(own.min()), "own_max": float(own.max()), "full_max": float(full.max())},
     )

@@ -1,4 +1,4 @@
-"""The laboratory's checks of laws in N: second moments, and the samples of Theorem 1."""
+"""Checks of growth with N: second moments, and the samples of Theorem 1."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -45,8 +45,8 @@ def moment_section(rng: Generator, sizes: Sizes) -> Section:
             f"ratio {per_agent.min():.3f} N to {per_agent.max():.3f} N (complete graph, all "
             "rewards 1)",
             "yes" if ratios.max() <= 1 else "no",
-            "Holds with a factor N (Cauchy-Schwarz). This step costs the bounds above and "
-            "Theorem 1 a factor of up to N.",
+            "Holds with a factor N (Cauchy-Schwarz). Because of this step the bounds above and "
+            "Theorem 1 are too small by a factor of up to N.",
             summary(ratios),
         )
     )
@@ -69,9 +69,8 @@ def _moment_bound_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
             "equation est_joint_grad_var",
             "R^2 G^2 Gamma / (1-gamma)^3",
             both("graph", "paper_graph_bound"),
-            every
-            + " Holds where sums have one term (disconnected); fails as soon as many rewards add "
-            "up.",
+            every + " Holds where sums have one term (disconnected); fails where many rewards are "
+            "summed.",
         ),
         bound_claim(
             "Standard estimator: E ||g||^2 <= R^2 G^2 N^2 / (1-gamma)^3",
@@ -79,30 +78,30 @@ def _moment_bound_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
             "R^2 G^2 N^2 / (1-gamma)^3",
             both("standard", "paper_standard_bound"),
             every
-            + " Rewards in [0, R] have a common mean, so N of them add up to N, and E ||g||^2 to "
-            "N^3.",
+            + " Rewards in [0, R] have a positive mean, so the sum of N of them grows like N, and "
+            "E ||g||^2 like N^3.",
         ),
         bound_claim(
-            "Dependence-graph estimator, bound mended: R^2 G^2 sum_j (sum_i "
+            "Dependence-graph estimator, corrected bound: R^2 G^2 sum_j (sum_i "
             "sqrt(Gamma_j^i))^2 / (1-gamma)^3",
             "derived here",
-            "as named",
+            "as stated",
             both("graph", "proved_graph_bound"),
-            "Minkowski's inequality in place of the wrong step.",
+            "Minkowski's inequality instead of the wrong step.",
         ),
         bound_claim(
-            "Standard estimator, bound mended: R^2 G^2 N^3 / (1-gamma)^3",
+            "Standard estimator, corrected bound: R^2 G^2 N^3 / (1-gamma)^3",
             "derived here",
-            "as named",
+            "as stated",
             both("standard", "proved_standard_bound"),
-            "The gain of the graph is then larger than claimed: N^2 on a disconnected graph, "
-            "not N.",
+            "The gain from the graph is then larger than claimed: N^2 on a disconnected graph, "
+            "instead of N.",
         ),
     ]
 
 
 def _special_case_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
-    """The two remarks after Theorem 1: what Gamma does, and what the second moments do."""
+    """The two remarks after Theorem 1: growth of Gamma and of the second moments."""
     claims = []
     for name, where, power in (
         ("disconnected", "remark sparse_graph", 1),
@@ -131,7 +130,7 @@ def _special_case_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
                 {"total": grown["gamma_total"], "largest": grown["gamma_max"]},
             ),
             Claim(
-                f"Special case {name}: what the graph gains, standard / graph second moment",
+                f"Special case {name}: gain from the graph, standard / graph second moment",
                 f"{where}; N^2 / Gamma",
                 f"grows like N^{said_gain}",
                 f"N^{gain:.2f}: E||g||^2 grows like N^{grown['graph']:.2f} (graph), "
@@ -141,7 +140,7 @@ def _special_case_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
                 "yes" if abs(gain - said_gain) < 0.25 else "no",
                 "The gain is N times larger than the paper's bounds say."
                 if name == "disconnected"
-                else "A small constant gain is left: the graph estimator drops r_t^i of others at "
+                else "A small constant gain remains: the graph estimator drops r_t^i of others at "
                 "lag 0.",
                 {"gain": gain, "ratio": top.standard / top.graph} | grown,
             ),
@@ -189,25 +188,25 @@ def _sample_claim(
     each = np.array([moments.growth_exponent(size, column) for column in needed.T])
     paper_power, proved_power = (moments.growth_exponent(size, p) for p in (paper, proved))
     power, deviation = float(each.mean()), float(each.std(ddof=1))
-    seeds_apart = float((needed.max(axis=1) / needed.min(axis=1)).max())
+    seed_spread = float((needed.max(axis=1) / needed.min(axis=1)).max())
     numbers = {
         "exponent": power,
         "exponent_sd": deviation,
         "paper": paper_power,
-        "mended": proved_power,
-        "seed_spread": seeds_apart,
+        "corrected": proved_power,
+        "seed_spread": seed_spread,
     }
     claim = Claim(
         f"Samples to E ||grad J||^2 <= epsilon^2, {name}, {estimator} estimator",
         "Theorem 1",
-        f"at most ~ N^{paper_power:.2f} (the bound, fitted over these N); mended bound ~ "
+        f"at most ~ N^{paper_power:.2f} (the bound, fitted over these N); corrected bound ~ "
         f"N^{proved_power:.2f}",
         f"N^{power:.2f}, sd over {len(each)} seeds {deviation:.2f}; N = {int(size[0])} to "
         f"{int(size[-1])}",
         "yes" if power <= paper_power + 2 * deviation else "no",
-        "eta, m and H by the theorem's rule, nothing tuned; counts of different seeds differ by "
-        f"a factor of {seeds_apart:.2f} at most. Holds: not above the bound's exponent by more "
-        "than two standard deviations. Constants are not compared.",
+        "eta, m and H follow the theorem, nothing is tuned; counts of different seeds differ by a "
+        f"factor of at most {seed_spread:.2f}. The claim holds if the exponent exceeds the bound's "
+        "by at most two standard deviations. Constants are not compared.",
         numbers,
     )
     curve = {
@@ -216,4 +215,4 @@ def _sample_claim(
         "n_agents": size.tolist(),
         "samples": needed.tolist(),
     }
-    return claim, curve | {"paper": paper.tolist(), "mended": proved.tolist()}
+    return claim, curve | {"paper": paper.tolist(), "corrected": proved.tolist()}

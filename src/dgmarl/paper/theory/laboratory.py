@@ -1,4 +1,4 @@
-"""Every claim of the paper's theory that can be computed, on random networked MDPs."""
+"""Check all computable claims of the paper's theory on random networked MDPs."""
 
 import json
 from collections.abc import Callable
@@ -28,17 +28,17 @@ def run_laboratory(
     quick: bool = False,
     progress: Callable[[str, float], None] | None = None,
 ) -> list[Claim]:
-    """Check every claim and write `theory.html` (the page) and `theory.json` (claims and all
-    numbers) into `out`.
+    """Check all claims and write `theory.html` (page) and `theory.json` (claims and numbers) into
+    `out`.
 
-    seed: every random draw follows from it. quick: small sizes, for tests. progress: called with
-      what is being done and the fraction finished, from 0 to 1."""
+    seed: of all random draws. quick: small sizes, for tests. progress: called with the current
+      step and the fraction finished, from 0 to 1."""
     check_number("seed", seed)
     sizes = QUICK if quick else FULL
-    tell = progress or (lambda _what, _fraction: None)
+    report = progress or (lambda _what, _fraction: None)
 
     def samples(rng: Generator) -> Section:
-        return sample_section(rng, sizes, lambda part: tell("Theorem 1", 0.3 + 0.68 * part))
+        return sample_section(rng, sizes, lambda part: report("Theorem 1", 0.3 + 0.68 * part))
 
     steps: list[tuple[str, float, Callable[[Generator], Section]]] = [
         ("Expected gradients", 0.0, lambda rng: gradient_section(rng, sizes)),
@@ -51,7 +51,7 @@ def run_laboratory(
     ]
     sections = []
     for number, (title, fraction, measure) in enumerate(steps):
-        tell(title, fraction)
+        report(title, fraction)
         sections.append(measure(np.random.default_rng([seed, number])))
     document = {
         "seed": seed,
@@ -61,5 +61,5 @@ def run_laboratory(
     }
     write_atomic(out / "theory.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
     write_atomic(out / "theory.html", render_page(sections, seed=seed, quick=quick))
-    tell("Done", 1.0)
+    report("Done", 1.0)
     return [claim for section in sections for claim in section.claims]

@@ -1,5 +1,5 @@
-"""Second moments of the two single-trajectory estimators, E ||g||^2, against the paper's bounds and
-against what can be proved.
+"""Second moments E ||g||^2 of the two single-trajectory estimators, and their bounds: the paper's
+and corrected ones.
 
 The estimator of source j is g_j = sum_t grad log pi_j(a_t^j | s_t^j) sum_i sum_{k >= t + T_ji}
 gamma^k r_k^i (equation grad_graph with one discount, as in the paper's proof); the standard one
@@ -16,15 +16,15 @@ from dgmarl.paper.theory.voter import VoterNetwork, sample_voter
 
 
 def horizon_for(gamma: float, tolerance: float = 1e-4) -> int:
-    """The number of steps after which gamma^H is below `tolerance`."""
+    """Number of steps H after which gamma^H is below `tolerance`."""
     return int(np.ceil(np.log(tolerance) / np.log(gamma)))
 
 
 def fixed_graph_credit(
     rewards: Float[Array, "H *B N"], lags: Float[Array, "N N"], gamma: float
 ) -> Float[Array, "H *B N"]:
-    """C[t, j] = sum_i sum_{k = t + T_ji}^{H-1} gamma^k r_k^i on a fixed graph: one shifted tail for
-    every distinct lag."""
+    """C[t, j] = sum_i sum_{k = t + T_ji}^{H-1} gamma^k r_k^i on a fixed graph, as one shifted tail
+    sum per distinct lag."""
     n_steps = len(rewards)
     discounted = rewards * gamma ** np.arange(n_steps).reshape(-1, *[1] * (rewards.ndim - 1))
     tails = np.cumsum(discounted[::-1], axis=0)[::-1]
@@ -53,7 +53,7 @@ def trajectory_gradients(
 
 @dataclass(frozen=True)
 class SecondMoment:
-    """One point of the variance law: a graph, a size, and E ||g||^2 of both estimators."""
+    """E ||g||^2 of both estimators and its bounds, for one graph and size."""
 
     topology: str
     n_agents: int
@@ -84,8 +84,8 @@ class SecondMoment:
 def constant_reward_moment(
     lags: Float[Array, "N N"], gamma: float, n_steps: int, score_variance: float
 ) -> float:
-    """E ||g||^2 when every reward is 1: scores of different steps are orthogonal, so it is
-    sum_{t,j} G^2 C[t, j]^2 exactly."""
+    """Exact E ||g||^2 if every reward is 1: sum_{t,j} G^2 C[t, j]^2, since scores of different
+    steps are orthogonal."""
     credited = fixed_graph_credit(np.ones((n_steps, len(lags))), lags, gamma)
     return float(score_variance * (credited**2).sum())
 
@@ -98,8 +98,8 @@ def pair_bound(pairs: Float[Array, "N N"], gamma: float, score_variance: float) 
 def measure_second_moment(
     rng: Generator, voter: VoterNetwork, name: str, n_trajectories: int, chunk: int = 500
 ) -> SecondMoment:
-    """Both estimators on the same trajectories under uniform policies, where G^2 = E ||grad log
-    pi||^2 = 1/2 in every state."""
+    """Measure both estimators on the same trajectories of uniform policies, for which G^2 = E
+    ||grad log pi||^2 = 1/2 in every state."""
     logits = np.zeros((voter.n_agents, 2, 2))
     policy, n_steps, gamma = softmax(logits), horizon_for(voter.gamma), voter.gamma
     no_lags = np.zeros_like(voter.lags)

@@ -1,9 +1,9 @@
-"""Tabular networked MDPs (section 2 of the paper): drawing them, and their exact returns and policy
+"""Tabular networked MDPs (section 2 of the paper): random instances, and exact values and policy
 gradients in float64.
 
-A joint state is one integer in `range(S**N)`; `digits` lists the N local states it stands for
-(agent 0 is the most significant). Graphs are Boolean arrays over joint states, `graph[s, k, i]`: is
-k in Pa^i(s)? Row = source, column = target, self-loops on. Proposition 1 asks for graphs in which
+A joint state is one integer in `range(S**N)`; `digits` lists its N local states (agent 0 is the
+most significant). Graphs are Boolean arrays over joint states: `graph[s, k, i]` is true if k is in
+Pa^i(s). Row = source, column = target, with self-loops. Proposition 1 requires graphs in which
 column i depends on s^i alone (`own_state_graph`)."""
 
 from collections.abc import Callable
@@ -16,19 +16,19 @@ from numpy.random import Generator
 
 Array = np.ndarray
 Graph = Bool[Array, "joint N N"]
-"""Who is in whose parent set, in every joint state."""
+"""Parent sets in every joint state."""
 Logits = Float[Array, "N S A"]
-"""Of softmax policies on local states."""
+"""Logits of softmax policies on local states."""
 LocalKernel = Float[Array, "N joint joint_action S"]
 Signal = Float[Array, "N joint joint_action"]
-"""What each target gets for every joint state and action."""
+"""A reward, value or TD error of each target, for every joint state and action."""
 StateValues = Float[Array, "N joint"]
 PairGradient = Float[Array, "N N S A"]
 """grad_{theta_j} J^i: first axis source j, second axis target i."""
 
 
 def digits(n_agents: int, n_values: int) -> Int[Array, "joint N"]:
-    """Every joint value of `n_agents` variables with `n_values` values, in order."""
+    """All joint values of `n_agents` variables with `n_values` values, in order."""
     return np.indices((n_values,) * n_agents).reshape(n_agents, -1).T
 
 
@@ -44,7 +44,7 @@ def own_state_graph(rng: Generator, n_agents: int, n_states: int, edge_probabili
 def joint_state_graph(
     rng: Generator, n_agents: int, n_states: int, edge_probability: float
 ) -> Graph:
-    """A random graph whose parent sets depend on all states: outside the paper's assumption."""
+    """A random graph whose parent sets depend on all states, which the paper does not allow."""
     drawn = rng.random((n_states**n_agents, n_agents, n_agents)) < edge_probability
     return drawn | np.eye(n_agents, dtype=bool)
 
@@ -52,7 +52,7 @@ def joint_state_graph(
 def linked_graph(
     rng: Generator, n_agents: int, draw: Callable[..., Array] = own_state_graph
 ) -> Graph:
-    """A random graph with at least one edge between two agents, two local states each."""
+    """A random graph with at least one edge between different agents; two local states each."""
     while True:
         graph = draw(rng, n_agents, 2, 0.4)
         if (graph & ~np.eye(n_agents, dtype=bool)).any():
@@ -60,13 +60,13 @@ def linked_graph(
 
 
 def contact_graph(n_agents: int, n_states: int) -> Graph:
-    """Two agents influence each other while they share a cell, as in a physical world."""
+    """Two agents influence each other while they are in the same cell."""
     states = digits(n_agents, n_states)
     return states[:, :, None] == states[:, None, :]
 
 
 def static_graph(edges: Bool[Array, "N N"], n_states: int) -> Graph:
-    """The same graph in every state, self-loops added."""
+    """The same graph in every state, with self-loops added."""
     looped = edges | np.eye(len(edges), dtype=bool)
     return np.repeat(looped[None], n_states ** len(edges), axis=0)
 
@@ -78,10 +78,10 @@ class NetworkedMDP:
     local_kernel: LocalKernel
     """P_i(s^i' | s, a); depends on the parents' entries of s and a only."""
     reward: Signal
-    """r^i(s, a) in [0, 1]; depends on the reward parents' entries only (on (s^i, a^i) where the
-    reward graph is the identity). """
+    """r^i(s, a) in [0, 1]; depends on the reward parents' entries only (on (s^i, a^i) if the
+    reward graph is the identity)."""
     start: Float[Array, "joint"]
-    """Distribution of the first joint state."""
+    """Distribution of the initial joint state."""
     gamma: float
     """Discount factor."""
     graph: Graph
@@ -120,15 +120,15 @@ class NetworkedMDP:
         return self.product(self.local_kernel)
 
     def product(self, local: LocalKernel) -> Float[Array, "joint joint_action joint"]:
-        """The joint kernel of given local kernels."""
+        """Joint kernel of given local kernels."""
         return np.prod([local[i][:, :, self.states[:, i]] for i in range(self.n_agents)], axis=0)
 
 
 def restrict(
     table: Float[Array, "joint joint_action *rest"], mask: Bool[Array, "joint N"]
 ) -> Float[Array, "joint joint_action *rest"]:
-    """The table with every entry outside the mask ignored: agents k with `mask[s, k]` false are
-    read as state 0, action 0."""
+    """The table made independent of agents outside the mask: for agents k with `mask[s, k]` false,
+    the entries of state 0 and action 0 are used."""
     n_agents = mask.shape[1]
     n_states, n_actions = (round(size ** (1 / n_agents)) for size in table.shape[:2])
     state_index = (digits(n_agents, n_states) * mask) @ (n_states ** np.arange(n_agents)[::-1])
@@ -165,7 +165,7 @@ def random_mdp(
 
 
 def random_logits(rng: Generator, mdp: NetworkedMDP) -> Logits:
-    """A random softmax policy for every agent, on its own local state."""
+    """Logits of a random softmax policy per agent, on its own local state."""
     return rng.normal(size=(mdp.n_agents, mdp.n_states, mdp.n_actions))
 
 
@@ -190,21 +190,21 @@ def state_chain(mdp: NetworkedMDP, logits: Logits) -> Float[Array, "joint joint"
 def visits(
     mdp: NetworkedMDP, logits: Logits, discount: float | None = None
 ) -> Float[Array, "joint"]:
-    """sum_t discount^t P(s_t = s), by default with gamma: the paper's rho / (1 - gamma)."""
+    """sum_t discount^t P(s_t = s); with the default, gamma, the paper's rho / (1 - gamma)."""
     discount = mdp.gamma if discount is None else discount
     system = np.eye(len(mdp.states)) - discount * state_chain(mdp, logits).T
     return np.linalg.solve(system, mdp.start)
 
 
 def values(mdp: NetworkedMDP, logits: Logits) -> StateValues:
-    """V^i(s), exactly."""
+    """Exact V^i(s)."""
     expected_reward = np.einsum("sa,isa->si", joint_policy(mdp, logits), mdp.reward)
     system = np.eye(len(mdp.states)) - mdp.gamma * state_chain(mdp, logits)
     return np.linalg.solve(system, expected_reward).T
 
 
 def action_values(mdp: NetworkedMDP, logits: Logits) -> Signal:
-    """Q^i(s, a), exactly."""
+    """Exact Q^i(s, a)."""
     return mdp.reward + mdp.gamma * np.einsum("sat,it->isa", mdp.kernel, values(mdp, logits))
 
 
@@ -216,8 +216,8 @@ def score_average(
     weighted = weight[:, None] * joint_policy(mdp, logits) * signal
     state_is = np.eye(mdp.n_states)[mdp.states[:, agent]]
     action_is = np.eye(mdp.n_actions)[mdp.actions[:, agent]]
-    batched_index = np.einsum("isa,sx,ab->ixb", weighted, state_is, action_is)
-    return batched_index - softmax(logits)[agent] * batched_index.sum(axis=-1, keepdims=True)
+    by_action = np.einsum("isa,sx,ab->ixb", weighted, state_is, action_is)
+    return by_action - softmax(logits)[agent] * by_action.sum(axis=-1, keepdims=True)
 
 
 def exact_gradient(mdp: NetworkedMDP, logits: Logits) -> PairGradient:

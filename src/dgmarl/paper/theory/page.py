@@ -1,4 +1,4 @@
-"""The laboratory's page: claims, figures, and the slips in the paper's proofs."""
+"""The theory page: claims, figures, and errors in the paper's text and proofs."""
 
 import re
 from html import escape
@@ -12,39 +12,35 @@ from dgmarl.report.html import render
 
 PROOF_NOTES = [
     "Proposition 1, proof: the step from t = 1 to t = 2 averages over a_0 with s_1 held fixed, "
-    "although s_1 depends on a_0. The result is right because 'j has not met i' is decided by "
-    "the states of agents that a_0^j has not reached; with joint-state graphs it is not, and "
-    "fails.",
+    "although s_1 depends on a_0. The result is correct because 'j has not met i' is determined "
+    "by the states of agents that a_0^j has not reached; with joint-state graphs it is not, and "
+    "the result fails.",
     "Definition of the proper graph: '(s_2, i) -> (s_2', i)' should end in j. Definition of the "
     "meeting time: 'T_ij = infinity' should be T_ji.",
     "Equations gpomdp and grad_graph: the first has the score of a^i, s^i under pi_j (should be "
     "a^j, s^j); both discount twice (see the table).",
-    (
-        "Definition of T_ji^H: written as an absolute time, used as a lag (it is added to t); '- "
-        "t' is missing."
-    ),
+    "Definition of T_ji^H: written as an absolute time, used as a lag (it is added to t); '- t' is "
+    "missing.",
     "'T_ji is not a stopping time': it is one, for the states after t (whether i is reached at "
-    "t' is decided by s_t ... s_{t'-1}). It is only not known at t. K_ji(n), which looks "
+    "t' is determined by s_t ... s_{t'-1}); it is only unknown at t. K_ji(n), which looks "
     "backwards, is not a stopping time.",
     "Second moment, last line before boundK: sum_{k=0}^{K} has K + 1 terms, not K. The next "
-    "display counts 1(k <= K(t)) and is right again.",
+    "display counts 1(k <= K(t)) and is correct.",
     "Second moment, summing over targets: || sum_i g^i ||^2 <= sum_i || g^i ||^2 is wrong "
     "without a factor N; so are equations est_joint_grad_var, var_graph_grad, var_gradient and "
-    "Theorem 1 as far as they rest on it.",
+    "Theorem 1 as far as they use it.",
     "Equations var_graph_grad and var_gradient: || grad J_H || should be squared. The text "
-    "before them says that both estimators have the mean grad J_H; with T_ji^H that is so, "
-    "rewards after H being dropped on both sides.",
+    "before them says that both estimators have the mean grad J_H; this holds with T_ji^H, since "
+    "rewards after H are dropped on both sides.",
     "Smoothness lemma: L carries an index i that it does not have. Its proof uses lemma "
     "block_diag, which is false (see the table).",
     "Lemma graph-approx, proof: the factor 1/(1-gamma) of the policy gradient is dropped; 'grad "
-    "log pi Q^{ij} = grad log pi Q^i' holds only after averaging over a; the recursion behind "
-    "T_2 is wrong, and not needed.",
+    "log pi Q^{ij} = grad log pi Q^i' holds only after averaging over a; the recursion for T_2 is "
+    "wrong, and not needed.",
     "Mutual-information bound: the derivation conditions P_G' once on (s^k, a^k), once on (s^i, "
-    "a^k); the first is meant. The sum over n has N terms, of which the last is zero.",
-    (
-        "GAE derivation: the parents' hop count is written 1, l, t and t + l in turn; Algorithm 1 "
-        "uses l + 1."
-    ),
+    "a^k); the first is correct. The sum over n has N terms, of which the last is zero.",
+    "GAE derivation: the parents' hop count is written as 1, l, t and t + l in different places; "
+    "Algorithm 1 uses l + 1.",
 ]
 
 STYLE = """
@@ -96,25 +92,25 @@ VERDICTS = {
 
 
 def render_page(sections: list[Section], *, seed: int, quick: bool) -> str:
-    """The whole page as one self-contained HTML text."""
+    """The page as self-contained HTML."""
     claims = [claim for section in sections for claim in section.claims]
     counts = "".join(
         f'<div><b class="{css}">{sum(c.holds == verdict for c in claims)}</b>{escape(words)}</div>'
         for verdict, (css, words) in VERDICTS.items()
     )
     notes = "".join(f"<li>{mathematics(note)}</li>" for note in PROOF_NOTES)
-    size = " Quick sizes: too few draws for firm numbers." if quick else ""
+    size = " Quick sizes: too few samples for reliable numbers." if quick else ""
     body = (
-        f"<style>{STYLE}</style><h1>Theory laboratory</h1><p>What the theory behind "
-        "dependence-graph credit claims, and what exact computation on random networked MDPs "
-        "says. Expected gradients, bounds and Hessians are exact (float64, dynamic programming "
+        f"<style>{STYLE}</style><h1>Theory checks</h1><p>Claims of the theory of "
+        "dependence-graph credit, checked by exact computation on random networked MDPs. "
+        "Expected gradients, bounds and Hessians are exact (float64, dynamic programming "
         "over joint state and reached set); second moments and sample counts are sampled. Seed "
         f"{seed}.{size}</p>"
         f'<div class="counts">{counts}</div>'
         + "".join(_section(section) for section in sections)
-        + f"<h2>Slips in the text and the proofs</h2><ul>{notes}</ul>"
+        + f"<h2>Errors in the text and the proofs</h2><ul>{notes}</ul>"
     )
-    return render("plain.html", title="Theory laboratory", body=Markup(body))
+    return render("plain.html", title="Theory checks", body=Markup(body))
 
 
 def _section(section: Section) -> str:
@@ -151,17 +147,13 @@ FIGURES = {
     ),
     "Algorithm 1: td and return forms": (
         plots.error_strips,
-        (
-            "One dot per random MDP, lambda = 1 for the first three and the fifth row, 0.95 for "
-            "the others."
-        ),
+        "One dot per random MDP; lambda = 1 for the first three and the fifth row, 0.95 for the "
+        "others.",
     ),
     "Approximate graphs": (
         plots.graph_lemma,
-        (
-            "Left: far below the bound on random MDPs. Right: a family in which the error outgrows "
-            "it as gamma goes to 1."
-        ),
+        "Left: errors far below the bound on random MDPs. Right: a family in which the error "
+        "exceeds the bound as gamma approaches 1.",
     ),
     "Mutual information": (
         plots.information,
@@ -174,7 +166,7 @@ FIGURES = {
     ),
     "Samples to a stationary point": (
         plots.sample_counts,
-        "Lines: mean over seeds; dots: seeds. Dashed and dotted: the growth of the bounds, "
-        "through the first measured point (bounds have no constants to compare).",
+        "Lines: mean over seeds; dots: seeds. Dashed and dotted: growth of the bounds, scaled to "
+        "the first measured point, since the bounds have no constants.",
     ),
 }

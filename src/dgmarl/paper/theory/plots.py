@@ -1,4 +1,4 @@
-"""The laboratory's figures, which take the page's colours."""
+"""Figures of the theory page, in the page's colours."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -22,12 +22,12 @@ MOMENTS = {
     "constant_{}": ("all rewards 1", HOLLOW),
     "paper_{}_bound": ("paper's bound", {"linestyle": "--"}),
 }
-"""By column of the data, for either estimator: what it is, and how it is drawn."""
+"""Label and plot style per column of the data; {} is the estimator."""
 
 
 @styled
 def error_strips(data: dict[str, list[float]]) -> Figure:
-    """One row of dots per way of computing the gradient: relative error, on a logarithmic axis."""
+    """Relative errors on a logarithmic axis, one row of dots per way of computing the gradient."""
     figure = Figure(figsize=(8.5, 0.6 + 0.36 * len(data)), layout="constrained")
     axes = figure.subplots()
     jitter = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def error_strips(data: dict[str, list[float]]) -> Figure:
 
 
 def _logarithmic(axes: Axes) -> None:
-    """Two logarithmic axes; their default labels would be TeX, which `styled` shows as it is."""
+    """Make both axes logarithmic, without the default TeX labels, which are not rendered."""
     axes.loglog()
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
@@ -61,7 +61,7 @@ def _diagonal(axes: Axes, factor: float, label: str) -> None:
 
 @styled
 def graph_lemma(data: dict[str, Any]) -> Figure:
-    """Left: error against B gamma epsilon R / (1-gamma)^2. Right: the long-memory family."""
+    """Left: error over B gamma epsilon R / (1-gamma)^2. Right: the long-memory family."""
     figure = Figure(figsize=(8.5, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     for number, gamma in enumerate(sorted({case["gamma"] for case in data["cases"]})):
@@ -94,7 +94,7 @@ def graph_lemma(data: dict[str, Any]) -> Figure:
 
 @styled
 def information(data: dict[str, list[float]]) -> Figure:
-    """Distance of the kernels against the mutual-information bound."""
+    """Distance of the kernels over the mutual-information bound."""
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = figure.subplots()
     axes.scatter(data["bound"], data["distance"], color=GRAPH, s=10, **CLOUD)
@@ -138,10 +138,10 @@ def sample_counts(data: dict[str, Any]) -> Figure:
             axes.plot(size, samples.mean(axis=1), color=colour, label=curve["estimator"], **DOTS)
             of_seeds = np.repeat(size, samples.shape[1]), samples.ravel()
             axes.scatter(*of_seeds, color=colour, s=6, **CLOUD)
-            for bound, line in (("paper", "--"), ("mended", ":")):
+            for bound, line in (("paper", "--"), ("corrected", ":")):
                 slope = np.array(curve[bound])
                 through_first = samples[0].mean() * slope / slope[0]
-                label = f"{curve['estimator']}, slope of {bound} bound"
+                label = f"{curve['estimator']}, slope of the {bound} bound"
                 axes.plot(size, through_first, line, linewidth=1, color=colour, label=label)
         ticks = np.unique(np.concatenate([c["n_agents"] for c in data["curves"]])).astype(int)
         _over_agents(axes, name, ticks)
@@ -158,7 +158,7 @@ def _over_agents(axes: Axes, title: str, sizes: Iterable[int]) -> None:
 
 
 def _with_legend(figure: Figure, axes: Axes, columns: int) -> Figure:
-    """One legend below all panels, which draw the same."""
+    """Add one legend below all panels, which show the same lines."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
     return figure

@@ -1,4 +1,4 @@
-"""Single steps of the paper's appendix, evaluated exactly and apart from their conclusions."""
+"""Exact evaluation of single proof steps of the paper's appendix."""
 
 import numpy as np
 from jaxtyping import Float
@@ -28,8 +28,8 @@ def agent_scores(
 def score_given_next_state(mdp: NetworkedMDP, logits: Logits, agent: int) -> float:
     """E || E[ grad log pi_j(a_0^j | s_0^j) | s_0, s_1 ] || over E || grad log pi_j ||.
 
-    The proofs of lemmas num2 and block_diag set it to zero; it is not, because the next state tells
-    which action was taken."""
+    The proofs of lemmas num2 and block_diag assume zero; it is positive, because the next state
+    reveals which action was taken."""
     scores, policy = agent_scores(mdp, logits, agent), joint_policy(mdp, logits)
     joint = mdp.start[:, None] * policy
     posterior = np.einsum("sa,sat,saxb->stxb", joint, mdp.kernel, scores)
@@ -57,7 +57,7 @@ def cross_term(mdp: NetworkedMDP, logits: Logits) -> float:
 
 
 def off_diagonal_share(mdp: NetworkedMDP, logits: Logits) -> float:
-    """Frobenius norm of the Hessian's off-diagonal blocks over its own; lemma block_diag: 0."""
+    """Frobenius norm of off-diagonal blocks over that of the Hessian; 0 by lemma block_diag."""
     hessian = exact_hessian(mdp, logits)
     size = mdp.n_states * mdp.n_actions
     same = np.kron(np.eye(mdp.n_agents), np.ones((size, size))) > 0
@@ -76,8 +76,8 @@ def smoothness_ratio(mdp: NetworkedMDP, logits: Logits, gamma_matrix: Float[Arra
 
 
 def sum_of_squares_ratio(voter: VoterNetwork, n_steps: int) -> float:
-    """E || sum_i g_j^i ||^2 over sum_i E || g_j^i ||^2, summed over j, when all rewards are 1. The
-    proof takes it to be at most 1."""
+    """E || sum_i g_j^i ||^2 over sum_i E || g_j^i ||^2, summed over j, with all rewards 1; the
+    proof assumes that it is at most 1."""
     ones = np.ones((n_steps, voter.n_agents))
     together = (fixed_graph_credit(ones, voter.lags, voter.gamma) ** 2).sum()
     apart = 0.0

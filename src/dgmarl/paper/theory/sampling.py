@@ -1,5 +1,4 @@
-"""Trajectories of a tabular networked MDP, and the sampled estimators of `dgmarl.credit.gpomdp` on
-them."""
+"""Sampled trajectories of tabular networked MDPs, and the estimators of `dgmarl.credit.gpomdp`."""
 
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from dgmarl.paper.theory.proof_steps import agent_scores
 
 
 class Trajectories(NamedTuple):
-    """What the estimators of `dgmarl.credit.gpomdp` take."""
+    """Inputs of the estimators of `dgmarl.credit.gpomdp`."""
 
     scores: Float[Array, "m T N S A"]
     reward: Float[Array, "m T N"]
@@ -22,7 +21,7 @@ class Trajectories(NamedTuple):
 
 
 def _draw(rng: Generator, law: Float[Array, "m K"]) -> Array:
-    """One index per row, by its probabilities. The last one absorbs rounding."""
+    """Sample one index per row; the last index absorbs rounding errors."""
     return np.minimum(
         (rng.random((len(law), 1)) > np.cumsum(law, axis=1)).sum(axis=1), law.shape[1] - 1
     )
@@ -35,20 +34,20 @@ def sample_trajectories(
     policy = joint_policy(mdp, logits)
     scores = np.stack([agent_scores(mdp, logits, j) for j in range(mdp.n_agents)], axis=2)
     state = _draw(rng, np.repeat(mdp.start[None], n_trajectories, axis=0))
-    visited, batched_index = [], []
+    states, actions = [], []
     for _ in range(n_steps):
         action = _draw(rng, policy[state])
-        visited.append(state)
-        batched_index.append(action)
+        states.append(state)
+        actions.append(action)
         state = _draw(rng, mdp.kernel[state, action])
-    s, a = np.stack(visited, axis=1), np.stack(batched_index, axis=1)
+    s, a = np.stack(states, axis=1), np.stack(actions, axis=1)
     return Trajectories(scores[s, a], np.moveaxis(mdp.reward[:, s, a], 0, -1), mdp.graph[s])
 
 
 def sampled_gradients(
     trajectories: Trajectories, gamma: float
 ) -> dict[str, Float[Array, "m N S A"]]:
-    """The single-trajectory estimates of both estimators."""
+    """Single-trajectory estimates of both estimators."""
     scores, reward, graph = (jnp.asarray(part) for part in trajectories)
     return {
         "graph": np.asarray(graph_gpomdp(scores, reward, graph, gamma, per_trajectory=True)),

@@ -1,4 +1,4 @@
-"""Rows of the laboratory's table, and functions that make a row from measurements."""
+"""Rows of the table of claims, and functions that make a row from measurements."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,12 +11,12 @@ from dgmarl.paper.theory.networked_mdp import Array
 Holds = Literal["yes", "no", "not claimed"]
 
 EXACT = 1e-8
-"""What counts as equal: the largest difference of any gradient entry."""
+"""Tolerance for equality: the largest difference of any gradient entry."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A row of the table: what is said where, what was measured, and whether it holds."""
+    """A row of the table: a claim of the paper, what was measured, and whether the claim holds."""
 
     name: str
     where: str
@@ -24,8 +24,8 @@ class Claim:
     predicted: str
     measured: str
     holds: Holds
-    """"not claimed": the paper's assumptions are not met, or it does not say so; the row shows what
-    happens there."""
+    """"not claimed": the paper's assumptions do not hold, or it makes no such claim; the row shows
+    what happens then."""
     note: str
     numbers: dict[str, float] = field(default_factory=dict)
     """The measured numbers, for tests and other programs."""
@@ -47,15 +47,15 @@ class Sizes:
     mdps: int
     """Random MDPs for each statement about expected gradients."""
     agents: tuple[int, ...]
-    """Numbers of agents of those MDPs, in turn."""
+    """Numbers of agents of those MDPs, used alternately."""
     trajectories: int
-    """Trajectories behind every measured second moment."""
+    """Trajectories per measured second moment."""
     moment_agents: tuple[int, ...]
     """N of the second moments."""
     graph_sample_agents: tuple[int, ...]
     """N of the Theorem 1 runs with the dependence-graph estimator."""
     standard_sample_agents: tuple[int, ...]
-    """N of those with the standard estimator, whose cost grows like N^5."""
+    """N of the Theorem 1 runs with the standard estimator, whose cost grows like N^5."""
     seeds: int
     """Independent Theorem 1 runs."""
 
@@ -66,7 +66,7 @@ QUICK = Sizes(8, (2, 3), 500, (2, 4, 8), (2, 4), (2, 4), 2)
 
 @dataclass(frozen=True)
 class GradientErrors:
-    """How far one way of computing the gradient is from the exact one, over many MDPs."""
+    """Errors of one way of computing the gradient, over many MDPs."""
 
     entry: Float[Array, "cases"]
     """Largest difference of any entry."""
@@ -85,7 +85,7 @@ def summary(values: Float[Array, "cases"]) -> dict[str, float]:
 
 
 def spread(values: Float[Array, "cases"]) -> str:
-    """Median and range in words."""
+    """Median and range as text."""
     low, high = values.min(), values.max()
     return f"median {np.median(values):.2g}, from {low:.1g} to {high:.2g}, {len(values)} MDPs"
 
@@ -100,7 +100,7 @@ def identity_claim(name: str, where: str, errors: GradientErrors, note: str) -> 
 def bias_claim(
     name: str, where: str, errors: GradientErrors, note: str, *, claimed: bool = True
 ) -> Claim:
-    """A row for an estimator that ought to have no bias, relative to the exact gradient."""
+    """A row for an estimator that should be unbiased."""
     unbiased = errors.entry.max() < EXACT
     holds: Holds = "yes" if unbiased else ("no" if claimed else "not claimed")
     measured = f"relative bias {spread(errors.relative)}"
@@ -114,7 +114,7 @@ def bound_claim(
     ratios: Float[Array, "cases"],
     note: str,
 ) -> Claim:
-    """A row for an inequality: measured side over bound, which must be at most 1."""
+    """A row for an inequality; `ratios` (measured / bound) must be at most 1."""
     broken = int((ratios > 1).sum())
     holds: Holds = "no" if broken else "yes"
     most, n = ratios.max(), len(ratios)

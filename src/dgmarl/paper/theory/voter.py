@@ -1,10 +1,10 @@
-"""Voter networks: networked MDPs of any N on a fixed graph whose exact gradient costs one linear
+"""Voter networks: networked MDPs on a fixed graph whose exact gradient is the solution of a linear
 system of size 2N.
 
 Every agent has two local states and two actions. Agent i listens to one parent k, drawn with
 probability `listen[k, i]`, and its next state is 1 with probability `up[k, s^k, a^k]`. Marginals of
 single agents then follow a linear recursion, so exact returns and gradients need no joint states,
-and laws in N can be measured against the truth at N = 32 as well as at N = 2."""
+and growth with N can be compared with exact values up to large N."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ TOPOLOGIES = ("disconnected", "chain", "star", "ring", "complete")
 
 
 def topology(name: str, n_agents: int) -> Bool[Array, "N N"]:
-    """A named graph, row = source, self-loops on; the star's leaves all reach agent 0."""
+    """A named graph, row = source, with self-loops; in the star all agents reach agent 0."""
     loops = np.eye(n_agents, dtype=bool)
     edges = {
         "disconnected": loops,
@@ -46,10 +46,10 @@ class VoterNetwork:
     """N two-state agents on a fixed graph."""
 
     edges: Bool[Array, "N N"]
-    """Who can reach whom in one step, self-loops on."""
+    """Who can reach whom in one step, with self-loops."""
     up: Float[Array, "N 2 2"]
-    """up[k, x, a]: probability that somebody who listens to k goes to state 1 when k is in x and
-    does a."""
+    """up[k, x, a]: probability that an agent listening to k moves to state 1 if k is in state x and
+    takes action a."""
     reward: Float[Array, "N 2 2"]
     """r^i(s^i, a^i) in [0, 1]."""
     gamma: float
@@ -72,8 +72,8 @@ class VoterNetwork:
 
     @cached_property
     def gamma_matrix(self) -> Float[Array, "N N"]:
-        """Gamma_j^i = gamma^T_ji: on a fixed graph the meeting time is not random, so the supremum
-        over policies is exact."""
+        """Gamma_j^i = gamma^T_ji; exact, since on a fixed graph the meeting time does not depend on
+        the policy."""
         return self.gamma**self.lags
 
 
@@ -84,7 +84,7 @@ def random_voter(rng: Generator, edges: Bool[Array, "N N"], gamma: float) -> Vot
 
 
 def plain_voter(edges: Bool[Array, "N N"], gamma: float) -> VoterNetwork:
-    """Equal agents: action a makes state a likely (0.9), state 1 pays 1."""
+    """Identical agents: action a leads to state a with probability 0.9, state 1 has reward 1."""
     n_agents = len(edges)
     up = np.broadcast_to(np.array([0.1, 0.9]), (n_agents, 2, 2))
     reward = np.broadcast_to(np.array([[0.0], [1.0]]), (n_agents, 2, 2))
@@ -94,7 +94,7 @@ def plain_voter(edges: Bool[Array, "N N"], gamma: float) -> VoterNetwork:
 def _system(
     voter: VoterNetwork, policy: Float[Array, "*runs N 2 2"]
 ) -> Float[Array, "*runs 2N 2N"]:
-    """I - gamma M, M[(k, x), (i, y)]: how the marginal of (k, x) feeds that of (i, y) next."""
+    """I - gamma M, where M[(k, x), (i, y)] is the contribution of (k, x) to the next (i, y)."""
     to_one = (policy * voter.up).sum(axis=-1)
     law = np.stack([1 - to_one, to_one], axis=-1)  # [..., k, x, y]
     size = 2 * voter.n_agents
@@ -112,15 +112,15 @@ def _solve(
 def voter_gradient(
     voter: VoterNetwork, logits: Float[Array, "*runs N 2 2"]
 ) -> Float[Array, "*runs N 2 2"]:
-    """grad_{theta_j} sum_i J^i, exactly: d_j(x) pi_j(a|x) (q_j(x, a) - v_j(x)) with the visits d
-    and the influence values q, v."""
+    """Exact grad_{theta_j} sum_i J^i = d_j(x) pi_j(a|x) (q_j(x, a) - v_j(x)), with discounted
+    visits d and values q, v of j's influence on all agents."""
     policy = softmax(logits)
     system = _system(voter, policy)
     values = _solve(system, (policy * voter.reward).sum(axis=-1))
     visits = _solve(np.swapaxes(system, -1, -2), np.full(values.shape, 0.5))
-    heard = voter.listen @ values  # [..., k, y]: what listeners of k are worth in state y
+    influence = voter.listen @ values  # [..., k, y]: value of k's listeners in state y
     action_values = voter.reward + voter.gamma * (
-        voter.up * heard[..., None, 1:] + (1 - voter.up) * heard[..., None, :1]
+        voter.up * influence[..., None, 1:] + (1 - voter.up) * influence[..., None, :1]
     )
     advantage = action_values - (policy * action_values).sum(axis=-1, keepdims=True)
     return visits[..., None] * policy * advantage

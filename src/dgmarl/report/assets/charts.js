@@ -3,7 +3,7 @@ const WIDTH = 460, HEIGHT = 270, LEFT = 56, RIGHT = 20, TOP = 10, BOTTOM = 38;
 const hidden = new Set();
 const cursors = new Map();
 
-/* What a chart shows now: the visible series that have this metric over this axis. */
+/* The visible series of a chart that have the selected metric and axis. */
 function visible(chart) {
   const metric = $("chart-metric").value, axis = $("chart-axis").value;
   return chart.series.flatMap((series) => {
@@ -19,7 +19,7 @@ function drawChart(chart, panel) {
   old.replaceWith(svg);
   if (focused) svg.focus();
   if (!shown.length) {
-    shape(svg, "text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle", fill: "var(--faint)" }, "nothing of this was recorded, or everything is hidden");
+    shape(svg, "text", { x: WIDTH / 2, y: HEIGHT / 2, "text-anchor": "middle", fill: "var(--faint)" }, "not recorded, or all lines are hidden");
     panel.querySelector("output").replaceChildren();
     return;
   }
@@ -56,7 +56,7 @@ function drawChart(chart, panel) {
   readOut(chart, panel, shown, cursors.get(chart) ?? 1, right, cursor, px);
 }
 
-/* The values of all visible methods at a share of the horizontal axis. */
+/* Show the values of all visible methods at a fraction of the horizontal axis. */
 function readOut(chart, panel, shown, share, right, cursor, px) {
   const where = share * right;
   cursor.setAttribute("x1", px(where)); cursor.setAttribute("x2", px(where)); cursor.setAttribute("visibility", "visible");

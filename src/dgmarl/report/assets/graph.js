@@ -1,8 +1,8 @@
-/* One graph against another, step by step: data.graphs = {names, colours, threshold, highest, episodes: [{name: [step]}]}, where a
-   step is edges as a text of 0 and 1, or, of the learned graph, entropy ratios in thousandths; row by row, row = source. */
+/* Comparison of graphs per step: data.graphs = {names, colours, threshold, highest, episodes: [{name: [step]}]}, where a step is a
+   string of edges (0 or 1) or, for the learned graph, entropy ratios in thousandths; row by row, row = source. */
 const { names, colours, highest, episodes } = data.graphs, learned = data.graphs.threshold === null ? null : names[0];
 const n = data.replays[0].colours.length;
-/* Each graph is judged by those after it; a graph alone is shown as it is. */
+/* Each graph is compared with those after it; a single graph is shown alone. */
 const comparisons = names.length > 1 ? names.flatMap((judged, k) => names.slice(k + 1).map((truth) => ({ judged, truth }))) : [{ judged: names[0], truth: names[0] }];
 const KINDS = { hit: "both have the edge", missed: "only the second has it", false: "only the first has it" };
 const HIT = "var(--hit)", FALSE = "var(--false)";
@@ -17,7 +17,7 @@ function kind({ judged, truth }, k, t, cell) {
   return found && real ? "hit" : real ? "missed" : found ? "false" : null;
 }
 
-/* How many edges of each kind at one step. */
+/* Number of edges of each kind at one step. */
 function countKinds(comparison, k, t) {
   const counts = { hit: 0, missed: 0, false: 0 };
   for (let cell = 0; cell < n * n; cell++) if (isPair(cell)) { const found = kind(comparison, k, t, cell); if (found) counts[found] += 1; }
@@ -40,7 +40,7 @@ function density(name) {
   return share(edges, pairs, 0);
 }
 
-/* A mark that needs no colour: hit a full square, missed an empty one, false a cross. */
+/* Marks are distinct without colour: a full square for hit, an empty one for missed, a cross for false. */
 function mark(parent, name, x, y, size) {
   const inner = 0.14 * size, thick = Math.min(4, 0.1 * size), box = { x: x + inner, y: y + inner, width: size - 2 * inner, height: size - 2 * inner, rx: 0.1 * size };
   if (name === "hit") shape(parent, "rect", { ...box, fill: HIT });
@@ -60,7 +60,7 @@ const CELL = (SIDE - EDGE) / n;
 
 function drawMatrix(comparison, index) {
   const ended = step >= length(), counts = ended ? null : countKinds(comparison, episode, step);
-  const label = ended ? "the end: nobody acts any more" : `${counts.hit} hit, ${counts.missed} missed, ${counts.false} false`;
+  const label = ended ? "end of the episode, no actions" : `${counts.hit} hit, ${counts.missed} missed, ${counts.false} false`;
   const svg = svgOf(SIDE + 1, SIDE + 1, { class: "matrix", role: "img", tabindex: 0, "aria-label": `${called(comparison)}: ${label}`, "data-index": index });
   shape(svg, "rect", { x: EDGE, y: EDGE, width: n * CELL, height: n * CELL, fill: "var(--paper)", stroke: "var(--line)" });
   for (let i = 0; i < n; i++) {
@@ -101,7 +101,7 @@ function drawMatrices() {
   $("actions").textContent = acts.length ? `Actions: ${acts.join(", ")}` : "";
 }
 
-/* The whole episode at a glance: a row per kind of edge. */
+/* Overview of the episode: a row per kind of edge. */
 function drawStrips() {
   const left = 52, size = Math.max(3, Math.min(18, ($("strips").clientWidth - left - 2) / length())), width = left + size * length() + 2, high = 14;
   $("strips").replaceChildren(...comparisons.map((comparison) => {
@@ -129,7 +129,7 @@ function drawNumbers() {
   $("densities").textContent = `Density (share of pairs with an edge): ${names.map((name) => `${name} ${density(name).toFixed(3)}`).join(", ")}.`;
 }
 
-/* F1 against each other graph, and the density, at every threshold: edges are counted once by their ratio, then added up. */
+/* F1 against each other graph, and density, at every threshold, from cumulative counts of edges by ratio. */
 function atThresholds() {
   const bins = () => new Array(highest + 1).fill(0), truths = names.slice(1);
   const all = bins(), real = truths.map(bins), total = truths.map(() => 0);
@@ -183,7 +183,7 @@ function setThreshold(c) {
   drawMatrices(); drawStrips(); drawNumbers(); markThreshold();
 }
 
-/* The threshold with the highest F1, unless that is the agreement of two empty graphs, or of none at all. */
+/* The threshold with the highest F1; none if the other graph is empty or no threshold finds an edge of it. */
 function recommend(truth, values, found) {
   if (!found.total[truth]) return element("p", `The ${truth} graph has no edge in these steps, so there is no best threshold against it.`);
   const best = values.reduce((high, value, c) => (value > values[high] ? c : high), 0), button = element("button", `c = ${(best / 1000).toFixed(3)}`);
@@ -198,13 +198,13 @@ function startThreshold() {
   $("threshold").max = highest; $("threshold-number").max = highest / 1000;
   $("threshold").oninput = () => setThreshold(Number($("threshold").value));
   $("threshold-number").onchange = () => setThreshold(Math.round(1000 * Number($("threshold-number").value)));
-  $("own-threshold").textContent = `the run's own, ${(own / 1000).toFixed(3)}`;
+  $("own-threshold").textContent = `the run's threshold, ${(own / 1000).toFixed(3)}`;
   $("own-threshold").onclick = () => setThreshold(own);
   $("best").replaceChildren(...Object.entries(found.f1).map(([truth, values]) => recommend(truth, values, found)));
   setThreshold(own);
 }
 
-/* Pointing at a cell, or walking over cells with the arrow keys, tells what is known about that pair. */
+/* Pointing at a cell, or moving between cells with the arrow keys, describes that pair. */
 function startMatrices() {
   const choosePair = (cell) => { if (cell !== pair) { pair = cell; drawMatrices(); } };
   $("matrices").onpointermove = (event) => {
@@ -223,7 +223,7 @@ function startMatrices() {
   };
 }
 
-/* To the next step of this episode at which some graph has an edge that another lacks. */
+/* n: go to the next step of this episode at which graphs differ. */
 function onOtherKey(key) {
   if (key !== "n") return false;
   let t = step + 1;

@@ -1,17 +1,17 @@
-/* Moving through recorded episodes, with the controls of player.html: data.replays = [{name, environment, policy, actions, colours, episodes}].
-   startPlayer({everywhere, draw, loaded, key}): whether keys count wherever the focus is, what else to draw at a step, what to
-   prepare for another run, and whether the page knows a key (both optional). */
+/* Player of recorded episodes, with the controls of player_part.html: data.replays = [{name, environment, policy, actions, colours, episodes}].
+   startPlayer({everywhere, draw, loaded, key}): whether keys work without focus, a function that draws the rest of a step, and
+   optional functions that are called after loading a run and with other keys (returning whether the key was handled). */
 let replay, episode = 0, step = 0, timer = null, player;
 const current = () => replay.episodes[episode];
 const length = () => current().rewards.length;
 
-/* What an agent does at this step; nothing at the end, or if nothing is known. */
+/* Name of an agent's action at this step; empty at the end or if actions were not recorded. */
 function actionOf(agent) {
   const action = current().actions?.[step]?.[agent];
   return action === undefined ? "" : replay.actions[action] ?? String(action);
 }
 
-/* The picture of a step: there is one for every `stride` steps, and one after the last. */
+/* The frame of a step: there is one for every `stride` steps, and one after the last. */
 function frame(at) {
   const { frames, stride } = current();
   return at < length() ? frames[Math.floor(at / stride)] : frames.at(-1);

@@ -1,4 +1,4 @@
-/* Where credit goes in the episodes of player.js, looked up in tables: episode.lags[t][j][i] (meeting lag, -1: never),
+/* Credit in the episodes of player.js, from tables: episode.lags[t][j][i] (meeting lag, -1: never),
    episode.through[t][j][i] (the agent before i on the path), and replay.weights by distance in time. */
 const LABELS = 34, ROW = 16;  // pixels: labels of agents, height of a row
 
@@ -8,8 +8,8 @@ function returns(upTo) {
   return sums;
 }
 
-/* What Python computed of the paths that start with the action of `source` at `start`: the step from which on each agent is
-   reached (Infinity: never), and from whom the path comes to it. */
+/* Paths that start with the action of `source` at `start`: the step from which on each agent is reached (Infinity: never), and
+   the agent before it on the path. */
 function reachedFrom(start, source) {
   return {
     at: current().lags[start][source].map((lag) => (lag < 0 ? Infinity : start + lag)),
@@ -17,8 +17,8 @@ function reachedFrom(start, source) {
   };
 }
 
-/* The weight of the reward of agent i at step t in the credit of the action of `source` at `start`; NaN if nothing is known
-   about how the policy was credited. */
+/* Weight of the reward of agent i at step t in the credit of the action of `source` at `start`; NaN without the weights of
+   training. */
 function weight(source, start, at, i, t) {
   if (!replay.weights) return NaN;
   const { own, reached, unreached, full } = replay.weights, distance = t - start;
@@ -69,7 +69,7 @@ function showCredit() {
   const source = Number($("source").value), { at, through } = reachedFrom(step, source);
   const n = replay.colours.length, cell = Math.max(8, Math.min(24, ($("credit").clientWidth - LABELS - 4) / length()));
   const width = LABELS + cell * length() + 4, height = ROW * n + 18, chart = document.createElementNS(SVG, "svg");
-  for (const [key, value] of Object.entries({ class: "credit", width, height, role: "img", "aria-label": `Rewards credited to agent ${source} at step ${step}, told below` })) chart.setAttribute(key, value);
+  for (const [key, value] of Object.entries({ class: "credit", width, height, role: "img", "aria-label": `Rewards credited to agent ${source} at step ${step}, described below` })) chart.setAttribute(key, value);
   for (let i = 0; i < n; i++) {
     shape(chart, "text", { x: LABELS - 6, y: ROW * (i + 0.5) + 4, "text-anchor": "end" }, i);
     for (let t = 0; t < length(); t++) drawCell(chart, i, t, at[i] <= t && t >= step, weight(source, step, at, i, t), cell);
@@ -83,14 +83,14 @@ function showCredit() {
   $("paths").tBodies[0].replaceChildren(...replay.colours.flatMap((_, i) => (at[i] < Infinity ? [pathRow(source, i, at, through)] : [])));
 }
 
-/* A chart that is wider than its place is scrolled to the present step. */
+/* Show the chart, scrolled to the current step if it is wider than its container. */
 function showChart(chart, middle) {
   const place = $("credit"), before = place.scrollLeft, seen = place.clientWidth;
   place.replaceChildren(chart);
   place.scrollLeft = middle < before + LABELS || middle > before + seen - LABELS ? middle - seen / 2 : before;
 }
 
-/* Whose rewards, along which path (and when each hop happens), after which meeting time, and how much there was to credit. */
+/* Row of the table of paths: agent, path with the step of each hop, meeting time, and sums of the credited rewards. */
 function pathRow(source, i, at, through) {
   const hops = [];
   for (let k = i; k !== source; k = through[k]) hops.unshift(`→ ${k} (step ${at[k]})`);
@@ -116,10 +116,10 @@ function drawCell(chart, i, t, credited, share, cell) {
 
 function describe(source, at, through) {
   const others = at.map((when, i) => ({ when, i })).filter(({ when, i }) => i !== source && when < Infinity);
-  if (!others.length) return `Agent ${source} is credited with its own rewards only: no path leads to anybody else before the end.`;
+  if (!others.length) return `Agent ${source} is credited with its own rewards only: no path reaches another agent before the end.`;
   const path = (i) => { const names = [i]; while (names[0] !== source) names.unshift(through[names[0]]); return names.join(" → "); };
   const many = others.length > 6 ? ` and ${others.length - 6} more` : "";
-  return `Beside its own: ${others.slice(0, 6).map(({ when, i }) => `${path(i)} from step ${when} on`).join("; ")}${many}.`;
+  return `Besides its own: ${others.slice(0, 6).map(({ when, i }) => `${path(i)} from step ${when} on`).join("; ")}${many}.`;
 }
 
 function arrows() { $("stage").classList.toggle("no-arrows", !$("arrows").checked); }
@@ -141,5 +141,5 @@ function onOtherKey(key) {
 }
 
 $("arrows").onchange = arrows; $("source").onchange = showCredit;
-/* On a page with more to it than the replay, keys belong to the replay only while something in it has the focus. */
+/* On a page with other content, keys control the replay only while it has the focus. */
 startPlayer({ everywhere: !$("charts"), draw: () => { showRewards(); showCredit(); }, loaded: onLoaded, key: onOtherKey });

@@ -309,6 +309,23 @@ def test_chunks_change_nothing(pair, horizon):
     assert 0 < density(whole.action_graph) < 0.3
 
 
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_playing_only_the_compared_branches_changes_nothing(horizon):
+    env = Chain(horizon=4)
+    batches = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves),
+        *[play_randomly(env, n_envs=6, length=5, seed=seed, reset=True) for seed in range(2)],
+    )
+    mask = np.asarray(batches.observation.action_mask)
+    assert not mask.all()  # of agent 1 some actions are not compared
+    found = []
+    for env.loops_inside in (False, True):
+        look = partial(intervene_batch, env, horizon=horizon, chunk=7)
+        found.append(jax.jit(jax.vmap(look))(batches))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    assert density(found[0].action_graph) > 0
+
+
 def test_a_batch_is_its_states_one_by_one_and_rollouts_end_with_the_episode_and_the_window():
     env = Chain(horizon=4)
     batch = play_randomly(env, n_envs=6, length=5, reset=True)

@@ -30,7 +30,7 @@ from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
 from dgmarl.graphs.sources import GivenSource, Graphs
-from dgmarl.rollout import Batch
+from dgmarl.rollout import Batch, anywhere
 
 TOLERANCE = 1e-6
 """Differences up to this size, relative for values above 1, count as rounding."""
@@ -38,6 +38,10 @@ CHUNK_FLOATS = 2**22
 """Size of the local states in the default chunk, in floats: 16 MiB per seed."""
 HOST_BRANCHES = 2**10
 """Branches in the default chunk of an environment on the host, where each is a copy of it."""
+
+
+PARTS = 8
+"""Parts in which the branches of a chunk are played if only some of them are compared."""
 
 
 class Interventions(NamedTuple):
@@ -53,10 +57,16 @@ class _Branch(NamedTuple):
     """One counterfactual trajectory."""
 
     state: Any
-    own: Float[Array, "N L"]
-    """Local state of every agent."""
     action_mask: Bool[Array, "N A"]
     running: Bool[Array, ""]
+
+
+class _Effects(NamedTuple):
+    """What is compared between branches."""
+
+    own: Float[Array, "*B N L"]
+    """Local state of every agent."""
+    reward: Float[Array, "*B N 1"]
 
 
 def intervene(
@@ -98,24 +108,9 @@ def intervene_rollout(
         action_mask = jnp.ones((env.spec.n_agents, env.spec.n_actions), bool)
     counts = jnp.ones(actions.shape[:1], bool) if counts is None else counts
     _check_shapes(env, keys, actions, action_mask, counts)
-
-    def found(branches: _Branch, reward: Float[Array, "N A N"]) -> Interventions:
-        differ = partial(_differ, allowed=action_mask)
-        return Interventions(differ(branches.own), differ(reward[..., None]))
-
-    def one_step(carry: tuple[_Branch, Interventions], inputs: Any) -> tuple[Any, None]:
-        branches, before = carry
-        key, action, counted = inputs
-        branches, reward = _everywhere(partial(_play_on, env, key, action))(branches)
-        now = found(branches, reward)
-        return (branches, jax.tree.map(lambda old, new: old | (new & counted), before, now)), None
-
-    first = _joint_actions(actions[0], env.spec.n_actions)
-    branches, reward = _everywhere(partial(_play, env, keys[0], state))(first)
-    graphs = found(branches, reward)
-    if actions.shape[0] > 1:
-        (_, graphs), _ = lax.scan(one_step, (branches, graphs), (keys[1:], actions[1:], counts[1:]))
-    return jax.tree.map(add_self_loops, graphs)
+    rows = (state, keys, actions, action_mask, counts)
+    found = _intervene(env, *jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), rows))
+    return jax.tree.map(lambda leaf: leaf[0], found)
 
 
 def intervene_batch(
@@ -123,8 +118,9 @@ def intervene_batch(
 ) -> Interventions:
     """Graphs [T, B, N, N] for all steps of a batch recorded with the extras `states` and `keys`.
 
-    Costs N * A environment steps per step and unit of `horizon`; observations are not computed if
-    the environment offers `local_state`. Multi-step rollouts stop at the end of the episode and of
+    Costs N * A environment steps per step and unit of `horizon`, or only those of available actions
+    where a step is costly (`loops_inside`); observations are not computed if the environment offers
+    `local_state`. Multi-step rollouts stop at the end of the episode and of
     the batch. Graphs of steps that are not `batch.valid` are meaningless.
 
     chunk: states processed in parallel; None: as many as fit into `CHUNK_FLOATS`. Affects memory
@@ -141,8 +137,8 @@ def intervene_batch(
     rollouts = (batch.extras["keys"][step], batch.action[step], inside[..., None] & ~ended_before)
     keys, actions, counts = (jnp.swapaxes(part, 1, 2) for part in rollouts)  # [T, B, H, ...]
     steps = (batch.extras["states"], keys, actions, batch.observation.action_mask, counts)
-    chunk = chunk or _default_chunk(env, batch)
-    return _map_steps(lambda inputs: intervene_rollout(env, *inputs), steps, batch, chunk)
+    chunk = chunk or _default_chunk(env, batch, horizon)
+    return _map_steps(partial(_intervene, env), steps, batch, chunk)
 
 
 def counterfactual_rewards(
@@ -155,13 +151,16 @@ def counterfactual_rewards(
     are not `batch.valid` are meaningless. Costs N * A environment steps per step; chunk as in
     `intervene_batch`."""
 
-    def one_state(inputs: Any) -> Float[Array, "N A"]:
-        state, key, action = inputs
-        play, joint = partial(_play, env, key, state), _joint_actions(action, env.spec.n_actions)
-        return _everywhere(lambda one: play(one)[1].sum())(joint)
+    @jax.vmap
+    def team_rewards(state: Any, key: PRNGKeyArray, action: Int[Array, "N"]) -> Array:
+        def of_branch(source: Array, alternative: Array) -> Array:
+            _, effects = _play(env, key, state, action.at[source].set(alternative))
+            return effects.reward.sum()
+
+        return _for_branches(of_branch, env)
 
     steps = (batch.extras["states"], batch.extras["keys"], batch.action)
-    return _map_steps(one_state, steps, batch, chunk or _default_chunk(env, batch))
+    return _map_steps(team_rewards, steps, batch, chunk or _default_chunk(env, batch))
 
 
 class InterventionalSource(GivenSource):
@@ -199,67 +198,170 @@ class InterventionalSource(GivenSource):
         return Graphs(found.action_graph, found.reward_graph if self.rewards else None)
 
 
-def _map_steps(function: Callable[[Any], Any], steps: Any, batch: Batch, chunk: int) -> Any:
-    """Apply a function of one state to all steps [T, B, ...], `chunk` states in parallel."""
-    shape = batch.valid.shape
-    rows = jax.tree.map(lambda leaf: leaf.reshape(batch.valid.size, *leaf.shape[2:]), steps)
-    found = lax.map(function, rows, batch_size=min(chunk, batch.valid.size))
-    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), found)
+def _map_steps(function: Callable[..., Any], steps: Any, batch: Batch, chunk: int) -> Any:
+    """Apply a function of C states to all steps [T, B, ...], `chunk` states at a time."""
+    shape, n_rows = batch.valid.shape, batch.valid.size
+    chunk = min(chunk, n_rows)
+    n_chunks = -(-n_rows // chunk)
+
+    def cut(leaf: Array) -> Array:
+        rows = leaf.reshape(n_rows, *leaf.shape[2:])
+        if n_rows % chunk:
+            rows = rows[jnp.minimum(jnp.arange(n_chunks * chunk), n_rows - 1)]
+        return rows.reshape(n_chunks, chunk, *leaf.shape[2:])
+
+    found = lax.map(lambda rows: function(*rows), jax.tree.map(cut, steps))
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_rows].reshape(*shape, *leaf.shape[2:]),
+        found,
+    )
 
 
-def _joint_actions(action: Int[Array, "N"], n_actions: int) -> Int[Array, "N A N"]:
-    """Joint actions [source, action, agent] in which one agent's action is replaced."""
-    replaced = jnp.eye(action.shape[0], dtype=bool)[:, None, :]
-    return jnp.where(replaced, jnp.arange(n_actions)[:, None], action)
+def _intervene(
+    env: Environment,
+    state: Any,
+    keys: PRNGKeyArray,
+    actions: Int[Array, "C H N"],
+    action_mask: Bool[Array, "C N A"],
+    counts: Bool[Array, "C H"],
+) -> Interventions:
+    """`intervene_rollout` for C states."""
+    # An agent with a single available action reaches only itself: nothing to compare.
+    compared = action_mask & (action_mask.sum(axis=-1, keepdims=True) > 1)
+
+    def branch(index: Any, source: Array, alternative: Array) -> _Effects:
+        first = actions[index, 0].at[source].set(alternative)
+        here = jax.tree.map(lambda leaf: leaf[index], state)
+        return _play_branch(env, here, keys[index], actions[index], first)
+
+    extremes = _extremes_of_compared if env.loops_inside else _extremes_of_all
+    highest, lowest = extremes(branch, compared, env)
+
+    def edges(highest: Array, lowest: Array) -> Bool[Array, "C N N"]:
+        scale = jnp.maximum(1, jnp.minimum(jnp.abs(highest), jnp.abs(lowest)))
+        differ = (highest - lowest > TOLERANCE * scale).any(axis=-1)  # [C, source, H, target]
+        return add_self_loops((differ & counts[:, None, :, None]).any(axis=2))
+
+    return Interventions(*jax.tree.map(edges, highest, lowest))
+
+
+Branches = Callable[[Array, Array, Array], _Effects]
+"""From a state's index, a source agent and its action to the effects of that branch."""
+
+
+def _extremes_of_all(
+    branch: Branches, compared: Bool[Array, "C N A"], env: Environment
+) -> tuple[_Effects, _Effects]:
+    """Maximum and minimum over the compared actions of each source, [C, N, H, ...]."""
+    found = jax.vmap(lambda index: _for_branches(partial(branch, index), env))(
+        jnp.arange(compared.shape[0])
+    )
+
+    def over_actions(reduce: Callable[..., Array], other: float) -> _Effects:
+        def one(values: Array) -> Array:
+            mask = compared.reshape(*compared.shape, *(1,) * (values.ndim - compared.ndim))
+            return reduce(jnp.where(mask, values, other), axis=2)
+
+        return jax.tree.map(one, found)
+
+    return over_actions(jnp.max, -jnp.inf), over_actions(jnp.min, jnp.inf)
+
+
+def _extremes_of_compared(
+    branch: Branches, compared: Bool[Array, "C N A"], env: Environment
+) -> tuple[_Effects, _Effects]:
+    """`_extremes_of_all`, but only the compared branches are played, a part of them at a time."""
+    n_states, n_agents, n_actions = compared.shape
+    width = -(-compared.size // PARTS)
+    (order,) = jnp.nonzero(compared.reshape(-1), size=PARTS * width, fill_value=compared.size)
+
+    def play_part(carry: tuple[Array, _Effects, _Effects]) -> tuple[Array, _Effects, _Effects]:
+        start, highest, lowest = carry
+        chosen = lax.dynamic_slice(order, (start,), (width,))
+        index, source = chosen // (n_agents * n_actions), chosen // n_actions % n_agents
+        found = jax.vmap(branch)(jnp.minimum(index, n_states - 1), source, chosen % n_actions)
+        rows = (index, source)  # past the last state, hence dropped, where `order` is filled up
+        highest = jax.tree.map(lambda h, new: h.at[rows].max(new, mode="drop"), highest, found)
+        lowest = jax.tree.map(lambda low, new: low.at[rows].min(new, mode="drop"), lowest, found)
+        return start + width, highest, lowest
+
+    shapes = jax.eval_shape(branch, *(jnp.int32(0),) * 3)
+
+    def full(value: float) -> _Effects:
+        return jax.tree.map(lambda x: jnp.full((n_states, n_agents, *x.shape), value), shapes)
+
+    start = (jnp.int32(0), full(-jnp.inf), full(jnp.inf))
+    n_compared = compared.sum()
+    return lax.while_loop(lambda carry: anywhere(carry[0] < n_compared), play_part, start)[1:]
+
+
+def _for_branches(function: Callable[[Array, Array], Any], env: Environment) -> Any:
+    """Apply a function to every source agent and each of its actions: [N, A, ...]."""
+    agents, actions = jnp.arange(env.spec.n_agents), jnp.arange(env.spec.n_actions)
+    return jax.vmap(lambda source: jax.vmap(lambda action: function(source, action))(actions))(
+        agents
+    )
+
+
+def _play_branch(
+    env: Environment,
+    state: Any,
+    keys: PRNGKeyArray,
+    actions: Int[Array, "H N"],
+    first: Int[Array, "N"],
+) -> _Effects:
+    """Effects of all steps of a branch, [H, ...], whose first joint action is `first`."""
+    branch, effects = _play(env, keys[0], state, first)
+    effects = jax.tree.map(lambda leaf: leaf[None], effects)
+    if actions.shape[0] == 1:
+        return effects
+
+    def one_step(
+        carry: tuple[_Branch, _Effects], given: tuple[PRNGKeyArray, Array]
+    ) -> tuple[Any, _Effects]:
+        branch, effects = _play_on(env, *carry, *given)
+        return (branch, effects), effects
+
+    now = jax.tree.map(lambda leaf: leaf[0], effects)
+    _, later = lax.scan(one_step, (branch, now), (keys[1:], actions[1:]))
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), effects, later)
 
 
 def _play(
     env: Environment, key: PRNGKeyArray, state: Any, action: Int[Array, "N"]
-) -> tuple[_Branch, Float[Array, "N"]]:
-    """One step of one branch and its rewards."""
+) -> tuple[_Branch, _Effects]:
+    """One step of one branch."""
     state, observation, outcome = env.step(key, state, action)
     own = env.local_state(state) if env.offers("local_state") else observation.agents_view
     running = ~(outcome.terminated | outcome.truncated)
-    return _Branch(state, own, observation.action_mask, running), outcome.reward
+    branch = _Branch(state, observation.action_mask, running)
+    return branch, _Effects(own, outcome.reward[:, None])
 
 
 def _play_on(
-    env: Environment, key: PRNGKeyArray, action: Int[Array, "N"], branch: _Branch
-) -> tuple[_Branch, Float[Array, "N"]]:
+    env: Environment, branch: _Branch, before: _Effects, key: PRNGKeyArray, action: Int[Array, "N"]
+) -> tuple[_Branch, _Effects]:
     """A later step of one branch, if it is running, with unavailable actions replaced."""
     # If all actions are always available the mask is a constant, and XLA would spend a minute
     # folding its argmax.
     action_mask = lax.optimization_barrier(branch.action_mask)
     possible = jnp.take_along_axis(action_mask, action[:, None], axis=1)[:, 0]
-    after, reward = _play(
-        env, key, branch.state, jnp.where(possible, action, jnp.argmax(action_mask, axis=1))
+    action = jnp.where(possible, action, jnp.argmax(action_mask, axis=1))
+    old = (branch, before._replace(reward=jnp.zeros_like(before.reward)))
+    return jax.tree.map(
+        lambda new, old: jnp.where(branch.running, new, old),
+        _play(env, key, branch.state, action),
+        old,
     )
-    after = jax.tree.map(lambda new, old: jnp.where(branch.running, new, old), after, branch)
-    return after, jnp.where(branch.running, reward, 0)
 
 
-def _everywhere(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Map a function over all branches: every source agent and each of its actions."""
-    return jax.vmap(jax.vmap(function))
-
-
-def _differ(values: Array, allowed: Bool[Array, "N A"]) -> Bool[Array, "N N"]:
-    """Entry [j, i], from values [j, action, i, L]: whether they differ between j's allowed
-    actions."""
-    allowed = allowed[:, :, None, None]
-    highest = jnp.where(allowed, values, -jnp.inf).max(axis=1)
-    lowest = jnp.where(allowed, values, jnp.inf).min(axis=1)
-    scale = jnp.maximum(1, jnp.minimum(jnp.abs(highest), jnp.abs(lowest)))
-    return (highest - lowest > TOLERANCE * scale).any(axis=-1)
-
-
-def _default_chunk(env: Environment, batch: Batch) -> int:
+def _default_chunk(env: Environment, batch: Batch, horizon: int = 1) -> int:
     """The number of states whose branches fit into `CHUNK_FLOATS`, or `HOST_BRANCHES`."""
     own_size = prod(batch.observation.agents_view.shape[2:])
     if env.offers("local_state"):
         first = jax.tree.map(lambda leaf: leaf[0, 0], batch.extras["states"])
         own_size = prod(jax.eval_shape(env.local_state, first).shape)
-    branches = HOST_BRANCHES if env.on_host else CHUNK_FLOATS // max(own_size, 1)
+    branches = HOST_BRANCHES if env.on_host else CHUNK_FLOATS // max(own_size * horizon, 1)
     return max(1, branches // (env.spec.n_agents * env.spec.n_actions))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -22,9 +23,10 @@ from dgmarl.errors import UsageError
 from dgmarl.hosts import leads
 from dgmarl.runs import playing
 from dgmarl.runs.callbacks import CallbackLike
+from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
-from dgmarl.runs.run import Run, Which, read_run
+from dgmarl.runs.run import Run, Which
 from dgmarl.sweeps.executor import BATCHED_RUNS, Listener
 from dgmarl.sweeps.plan import Plan, begin_sweep, connected, execute_plan, resources_of
 from dgmarl.trust import remember, require_trust
@@ -238,7 +240,13 @@ def load(
     folder = RunFolder(out)
     config = folder.config()
     require_trust(folder.path / "config.yaml", trust=trust, **config.names)
-    return read_run(folder, seed, which)
+    seeds = config.all_seeds
+    if seed is not None and seed not in seeds:
+        raise UsageError(f"{out} has the seeds {seeds[0]} to {seeds[-1]}, but not {seed}.")
+    trainer = training.Trainer(config)
+    template = jax.eval_shape(lambda: training.init_seeds(trainer))
+    _, state = load_latest(folder.checkpoints, template, folder.run_id)
+    return Run(trainer, state, 0 if seed is None else seeds.index(seed), which, folder.path)
 
 
 def evaluate(

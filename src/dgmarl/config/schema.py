@@ -68,6 +68,11 @@ class TrainConfig:
         return {"learner": method.learner_config, "credit": method.credit_config}
 
     @property
+    def all_seeds(self) -> range:
+        """The seeds of the run."""
+        return range(self.seed, self.seed + self.seeds)
+
+    @property
     def names(self) -> dict[str, str]:
         """Fields that may name Python code, for `dgmarl.trust`."""
         fields = {name: str(getattr(self.learner, name, "")) for name in NETWORKS}

@@ -188,26 +188,26 @@ class Recorder:
             return
         steps, returns = np.stack(self.steps, axis=1), np.stack(self.returns, axis=1)
         self.folder.write_returns(steps, returns)
-        self.folder.write_timing({**self.timing, "steps_per_s": self.speed})
+        self.folder.write_timing(self._all_timing())
         self.folder.save(len(self.steps), state, self.keep_every)
         self._n_saved, self._saved = len(self.steps), time.perf_counter()
         for callback in self.callbacks:
             path = path_of(self.folder.checkpoints, self._n_saved)
             callback.on_checkpoint(Checkpoint(path, self._n_saved))
 
-    @property
-    def speed(self) -> float:
-        """Environment steps per second of all seeds, with evaluations and without compilation."""
-        seconds = max(self.timing["train_s"], 1e-9)
-        return float(self.steps[-1].sum() / seconds) if self.steps else 0.0
+    def _all_timing(self) -> dict[str, Any]:
+        """Timing with steps per second of all seeds, with evaluations and without compilation, and
+        facts about host and code."""
+        steps = self.steps[-1].sum() if self.steps else 0.0
+        speed = float(steps / max(self.timing["train_s"], 1e-9))
+        return {**self.timing, "steps_per_s": speed, **host_facts()}
 
     def finish(self, state: Any) -> TrainResult:
         """Save, call `on_end`, and return everything as arrays."""
         self.save(state)
         unfinished = bool(self.steps[-1].min() < self.config.steps)
-        timing = {**self.timing, "steps_per_s": self.speed, **host_facts()}
         curves = np.stack(self.steps, 1), np.stack(self.returns, 1), stacked(self.metrics)
-        result = TrainResult(self.config, *curves, timing, state, unfinished)
+        result = TrainResult(self.config, *curves, self._all_timing(), state, unfinished)
         for callback in self.callbacks:
             callback.on_end(result)
         return result

@@ -7,7 +7,6 @@ checked the same, unchanged files before on this machine. These are stored by pa
 
 This module does not import or execute the code in question."""
 
-import hashlib
 import json
 import os
 import sys
@@ -16,7 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from dgmarl.errors import RunError, UsageError, did_you_mean
-from dgmarl.files import write_atomic
+from dgmarl.files import sha256, write_atomic
 
 GRAPH_KINDS = {
     "learned": "",
@@ -176,11 +175,9 @@ def _stored() -> dict[str, str]:
 
 
 def _digest(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
+    with suppress(OSError):
+        return sha256(path)
+    return None
 
 
 def _refusal(name: str, origin: Path | str) -> str:

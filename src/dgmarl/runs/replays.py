@@ -57,10 +57,6 @@ class Episode(NamedTuple):
         """Number of steps."""
         return len(self.rewards)
 
-    def frame(self, step: int) -> str:
-        """The picture of the state before this step, or after the last one."""
-        return self.frames[-1] if step >= self.length else self.frames[step // self.stride]
-
 
 class CreditWeights(NamedTuple):
     """Weight of a reward in the advantage of an action, by their distance in steps, [D]."""
@@ -131,9 +127,9 @@ def make_replay(
     import jax
 
     recording = jax.tree.map(np.asarray, recording)
-    soft = recording.graph is not None and np.asarray(recording.graph).dtype.kind == "f"
+    soft = recording.graph is not None and recording.graph.dtype.kind == "f"
     if soft:  # a path exists along every edge of positive weight
-        recording = recording._replace(graph=np.asarray(recording.graph) > 0)
+        recording = recording._replace(graph=recording.graph > 0)
     n_agents, lengths = env.spec.n_agents, [int(length) for length in recording.length]
     if recording.graph is not None and max(lengths) * n_agents**2 > MOST_PAIRS:
         recording = recording._replace(graph=None)

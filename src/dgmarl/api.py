@@ -75,12 +75,11 @@ def train(
         env = name_of(made)
         if out is not None:
             _require_named(made, env, values.get("env_options", {}))
-    if made is None:
-        config = with_wrapped_preset(
-            lambda like: resolve(env, method, overrides, preset, like, **values)
-        )
-    else:
-        config = resolve(env, method, overrides, preset, wrapped_family(made), **values)
+
+    def resolved(like: str) -> TrainConfig:
+        return resolve(env, method, overrides, preset, like, **values)
+
+    config = with_wrapped_preset(resolved) if made is None else resolved(wrapped_family(made))
     if resume and out is not None and (Path(out) / "config.yaml").is_file():
         _refuse_other(RunFolder(out).config(), training.Trainer(config, made).config, out)
         return _resume(out, callbacks, steps=config.steps, trust=True, devices=devices)
@@ -139,21 +138,16 @@ def train_config(
     devices: Devices = None,
     **recording: Any,
 ) -> Run:
-    """Train with a resolved configuration. env: replaces the one it names. devices: see `train`. If
-    there are several processes, the first writes `out`."""
+    """Train with a resolved configuration. env: replaces the one it names. devices: see `train`.
+    recording: arguments of `Recorder`. If there are several processes, the first writes `out`."""
     if config.deterministic:
         require_determinism()
     trainer = training.Trainer(config, env)
     folder = RunFolder(out) if out and leads() else None
     recorder = Recorder(trainer.config, folder, callbacks, **recording)
-    return _train(training.Program(trainer, init_params, devices), recorder, folder)
-
-
-def _train(program: training.Program, recorder: Recorder, folder: RunFolder | None) -> Run:
-    result = training.train(program, [recorder])[0]
-    playing.write_final_replay(recorder, program.trainer, result)
-    path = folder and folder.path
-    return Run(program.trainer, result.state, folder=path, result=result)
+    result = training.train(training.Program(trainer, init_params, devices), [recorder])[0]
+    playing.write_final_replay(recorder, trainer, result)
+    return Run(trainer, result.state, folder=Path(out) if out else None, result=result)
 
 
 def resume(
@@ -174,13 +168,8 @@ def resume(
     folder = RunFolder(out)
     config = extend(folder.config(), steps)
     require_trust(folder.path / "config.yaml", trust=trust, **config.names)
-    if config.deterministic:
-        require_determinism()
     folder.refuse_removed_options()
-    own_folder = folder if leads() else None
-    recorder = Recorder(config, own_folder, callbacks, resume=True, **recording)
-    program = training.Program(training.Trainer(config), devices=devices)
-    run = _train(program, recorder, folder)
+    run = train_config(config, out, None, callbacks, devices=devices, resume=True, **recording)
     remember(**config.names)
     return run
 

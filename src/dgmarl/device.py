@@ -175,7 +175,12 @@ def mesh_for(n_seeds: int, n_envs: int = 1, devices: Devices = None) -> Mesh:
     else:
         n_devices = _count_devices("all" if devices is None else devices)
         shape = divide(n_seeds, n_envs, n_devices, n_processes)
-        _warn_of_unused(n_devices, shape)
+        if (used := shape[0] * shape[1]) < n_devices:
+            warnings.warn(
+                f"{used} of {n_devices} devices are used, {shape[0]} for seeds x {shape[1]} for "
+                "environments: this run cannot be divided evenly among more.",
+                stacklevel=3,
+            )
     per_process = shape[0] * shape[1] // n_processes
     chosen = [
         device
@@ -213,16 +218,6 @@ def _count_devices(devices: int | str) -> int:
             f"devices here ({jax.default_backend()}); JAX_NUM_CPU_DEVICES sets that of a CPU."
         )
     return int(devices)
-
-
-def _warn_of_unused(n_devices: int, shape: tuple[int, int]) -> None:
-    used = shape[0] * shape[1]
-    if used < n_devices:
-        warnings.warn(
-            f"{used} of {n_devices} devices are used, {shape[0]} for seeds x {shape[1]} for "
-            "environments: this run cannot be divided evenly among more.",
-            stacklevel=4,
-        )
 
 
 def over_envs(tree: Any, axis: int = 0) -> Any:

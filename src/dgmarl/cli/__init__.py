@@ -110,7 +110,11 @@ def _parse(name: str, command: Any, arguments: list[str], config: str | None) ->
 
     from dgmarl.cli.common import NUMBERS
 
-    values = {} if config is None else _read_options(config)
+    values = {} if config is None else read_yaml(config)
+    if "trust" in values:
+        raise UsageError(
+            f"{config} sets trust, which a file may not do: remove it, and give --trust yourself."
+        )
     if hasattr(command, "from_arguments"):
         return command.from_arguments(arguments, values, config or "", _describe(command))
     parse: Any = partial(
@@ -126,16 +130,6 @@ def _parse(name: str, command: Any, arguments: list[str], config: str | None) ->
     parsed = parse(default=build(command, values))
     _require_trust(config, values, parsed, arguments)
     return parsed
-
-
-def _read_options(path: str) -> dict[str, Any]:
-    """The values of `--config FILE`, which may not set `trust`."""
-    values = read_yaml(path)
-    if "trust" in values:
-        raise UsageError(
-            f"{path} sets trust, which a file may not do: remove it, and give --trust yourself."
-        )
-    return values
 
 
 def _require_trust(path: str, values: dict[str, Any], parsed: Any, arguments: list[str]) -> None:

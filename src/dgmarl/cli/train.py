@@ -24,7 +24,7 @@ from dgmarl.cli.guard import AGAIN
 from dgmarl.config.convert import upgrade
 from dgmarl.config.methods import METHODS, find_method
 from dgmarl.config.presets import is_tuned
-from dgmarl.config.ranges import check_options
+from dgmarl.config.ranges import check_fields
 from dgmarl.config.resolve import extend, merge_file
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import parse_assignments
@@ -115,7 +115,7 @@ class Train:
             description=description,
         )
         options = TrainOptions(**{f.name: getattr(parsed, f.name) for f in fields(TrainOptions)})
-        check_options(options)
+        check_fields(options, flags=True)
         if options.resume is not None:
             if file or words.positional or words.options.keys() - WITH_RESUME:
                 raise UsageError(

@@ -64,10 +64,6 @@ class Method:
     whole_episodes: bool = False
     """The learner replays whole episodes, so `rollout_length` must be 0."""
 
-    def implied(self) -> Overrides:
-        """The default values of `allowed`, as dotted overrides."""
-        return {f"learner.{name}": values[0] for name, values in self.allowed.items()}
-
 
 METHODS: dict[str, Method] = {}
 

@@ -46,7 +46,8 @@ def resolve(
     given = {**dotted(sections), **(overrides or {})}
     networks = {f"learner.{name}" for name in NETWORKS} & given.keys()
     names = {"env": env, "graph": graph, **{name: given[name] for name in networks}}
-    numbers = {**entry.implied(), **entry.preset(like or env, preset)}
+    defining = {f"learner.{name}": allowed[0] for name, allowed in entry.allowed.items()}
+    numbers = {**defining, **entry.preset(like or env, preset)}
     numbers = {name: value for name, value in numbers.items() if name not in values}
     flat = {**values, **numbers, **given, **{k: absolute_name(str(v)) for k, v in names.items()}}
     config = build(TrainConfig, {**nested(flat), "method": method})

@@ -140,7 +140,13 @@ def read_returns(folder: Path) -> Returns:
     try:
         stored = read_arrays(path)
         steps, returns = stored["steps"], stored["returns"]
-        _check_returns(steps, returns)
+        shape = steps.shape
+        if len(shape) != 2 or returns.ndim != 3 or shape != returns.shape[:2] or not returns.size:
+            raise ValueError(f"steps are {shape} and returns {returns.shape}")
+        if steps.dtype.kind != "i" or returns.dtype.kind != "f" or not np.isfinite(returns).all():
+            raise ValueError("steps must be whole and returns finite numbers")
+        if (steps < 0).any() or (np.diff(steps, axis=1) < 0).any():
+            raise ValueError("steps decrease")
     except UsageError:
         raise
     except DAMAGE as error:
@@ -235,15 +241,6 @@ def _row_problem(row: Any) -> str:
         if name in COUNTERS and not is_count(row[name]):
             return f"has {name} = {row[name]!r}, which is not a count"
     return ""
-
-
-def _check_returns(steps: np.ndarray, returns: np.ndarray) -> None:
-    if steps.ndim != 2 or returns.ndim != 3 or steps.shape != returns.shape[:2] or not returns.size:
-        raise ValueError(f"steps are {steps.shape} and returns {returns.shape}")
-    if steps.dtype.kind != "i" or returns.dtype.kind != "f" or not np.isfinite(returns).all():
-        raise ValueError("steps must be whole and returns finite numbers")
-    if (steps < 0).any() or (np.diff(steps, axis=1) < 0).any():
-        raise ValueError("steps decrease")
 
 
 def _damaged(path: Path, reason: str) -> UsageError:

@@ -142,7 +142,10 @@ def make_replay(
         pairs += 0 if episode.graph is None else length * n_agents**2
         if episodes and (size > most_bytes or pairs > MOST_PAIRS):
             break
-        episodes.append(_thinned(episode, most_bytes))
+        # Only the first episode may be too large.
+        stride = max(1, -(-sum(map(len, episode.frames)) // most_bytes))
+        frames = (*episode.frames[:-1:stride], episode.frames[-1])
+        episodes.append(episode._replace(frames=frames, stride=stride))
     weights = None
     if credit is not None and lags is not None and not soft:
         weights = credit_weights([episode.lags for episode in episodes], credit)
@@ -215,13 +218,6 @@ def _episode(env: Any, recording: Any, all_lags: np.ndarray | None, k: int) -> E
         None if graph is None or lags is None else paths_through(graph, lags),
         recording.action[k, :length].astype(np.int32),
     )
-
-
-def _thinned(episode: Episode, most_bytes: int) -> Episode:
-    """Drop pictures of an episode whose pictures exceed `most_bytes`."""
-    stride = max(1, -(-sum(map(len, episode.frames)) // most_bytes))
-    frames = (*episode.frames[:-1:stride], episode.frames[-1])
-    return episode._replace(frames=frames, stride=stride)
 
 
 def paths_through(

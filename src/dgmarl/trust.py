@@ -15,7 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from dgmarl.errors import RunError, UsageError, did_you_mean
-from dgmarl.files import sha256, write_atomic
+from dgmarl.files import DAMAGE, sha256, write_atomic
 
 GRAPH_KINDS = {
     "learned": "",
@@ -162,16 +162,11 @@ def _module_files(module: str) -> tuple[Path, ...]:
 def _stored() -> dict[str, str]:
     """Hashes of the trusted files by path; empty if the file is missing or damaged."""
     path = store_path()
-    if path is None:
-        return {}
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        files = json.loads(path.read_bytes())["files"] if path else {}
+        return {name: value for name, value in files.items() if isinstance(value, str)}
+    except DAMAGE:
         return {}
-    files = content.get("files") if isinstance(content, dict) else None
-    if not isinstance(files, dict):
-        return {}
-    return {name: value for name, value in files.items() if isinstance(value, str)}
 
 
 def _digest(path: Path) -> str | None:

@@ -25,9 +25,9 @@ from dgmarl.config.convert import upgrade
 from dgmarl.config.methods import METHODS, find_method
 from dgmarl.config.presets import is_tuned
 from dgmarl.config.ranges import check_fields
-from dgmarl.config.resolve import extend, merge_file
+from dgmarl.config.resolve import extend, resolve
 from dgmarl.config.schema import TrainConfig
-from dgmarl.config.yaml import parse_assignments
+from dgmarl.config.yaml import dotted, parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
 from dgmarl.trust import is_code, require_trust
@@ -36,10 +36,6 @@ WITH_RESUME = {
     *("resume", "steps", "keep-every", "track", "quiet", "no-quiet", "trust", "devices", "process")
 }
 """Flags that may be combined with --resume, and itself."""
-DeviceCount = Annotated[str | None, left_out("N|all")]
-Place = Annotated[str | None, left_out("I/N@HOST:PORT")]
-
-Trackers = Annotated[tuple[Literal["tensorboard", "wandb"], ...], tyro.conf.UseAppendAction]
 
 
 @dataclass(frozen=True)
@@ -64,13 +60,13 @@ class TrainOptions:
     trust: Trust = False
     """Execute code (environment, graph, network) that a folder or file names (--resume,
     --init-from, --config), even if never trained or checked on this machine."""
-    track: Trackers = ()
+    track: tyro.conf.UseAppendAction[tuple[Literal["tensorboard", "wandb"], ...]] = ()
     """Also log to TensorBoard (files in the run folder) or Weights & Biases (configured by its
     environment variables, such as WANDB_PROJECT and WANDB_MODE=offline)."""
-    devices: DeviceCount = None
+    devices: Annotated[str | None, left_out("N|all")] = None
     """Number of devices, over which the seeds are divided, then the environments of each seed;
     default: as many as divide the seeds."""
-    process: Place = None
+    process: Annotated[str | None, left_out("I/N@HOST:PORT")] = None
     """Train one run in N processes, started with the same options: I/N@HOST:PORT is process I, with
     the address of process 0, which writes the run folder; auto: from Slurm or MPI."""
     quiet: bool = False
@@ -238,18 +234,32 @@ def _merge(
     preset: Any,
     like: str = "",
 ) -> TrainConfig:
-    rest = dict(overrides)
+    """The configuration from the preset, the file and the flags, of which later ones take
+    precedence.
+
+    If `method` is not the file's, the fields that define the file's method are dropped, and the
+    other learner and credit fields too unless both methods have the same class of them."""
+    before, after = find_method(str(file.get("method", method))), find_method(method)
     for name in ("env", "method"):
-        if name in rest:
+        if name in overrides:
             raise UsageError(f"--set {name}=... is not allowed: give ENV or --method instead.")
-    if "graph" in rest and not find_method(method).uses_graph:
+    if "graph" in overrides and not after.uses_graph:
         others = ", ".join(name for name, each in METHODS.items() if each.uses_graph)
         raise UsageError(
-            f"--graph is {rest['graph']}, but {method} uses no graph: leave it out, or choose one "
-            f"of {others}."
+            f"--graph is {overrides['graph']}, but {method} uses no graph: leave it out, or choose "
+            f"one of {others}."
         )
-    graph = rest.pop("graph", file.get("graph", TrainConfig.graph))
-    return merge_file(file, env, method, rest, preset, graph=graph, like=like)
+    given = dotted(file, leave_out=("env", "method", "format"))
+    if before is not after:
+        dropped = [f"learner.{name}" for name in before.allowed]
+        if before.learner_config is not after.learner_config:
+            dropped.append("learner.")
+        if before.credit_config is not after.credit_config:
+            dropped.append("credit.")
+        given = {k: v for k, v in given.items() if not k.startswith(tuple(dropped))}
+    given |= overrides
+    graph = given.pop("graph", TrainConfig.graph)
+    return resolve(env, method, given, preset, like, graph=graph)
 
 
 def _flags(default: TrainConfig) -> type:

@@ -161,7 +161,7 @@ class RunFolder:
             (self.path / RETURNS).unlink(missing_ok=True)
             write_atomic(self.path / METRICS, "")
             steps = np.zeros((config.seeds, 0), int)
-            return History([], reading.Returns(steps, np.zeros((*steps.shape, 0))))
+            return History([], steps, np.zeros((*steps.shape, 0)))
         read = partial(
             reading.read_history, seeds=config.all_seeds, steps=config.steps, n=n_evaluations
         )
@@ -178,7 +178,7 @@ class RunFolder:
                 f"checkpoint {copy.name}.",
                 stacklevel=2,
             )
-        self.write_returns(*history.returns)
+        self.write_returns(history.steps, history.returns)
         write_atomic(self.path / METRICS, _lines(history.rows))
         return history
 

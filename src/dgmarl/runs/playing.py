@@ -65,8 +65,8 @@ def write_final_replay(recorder: Recorder, trainer: Trainer, result: TrainResult
     """Write a replay of the first seed's final policy to the run folder, for reports."""
 
     def recorded() -> list[Recording]:
-        trained = of_seed((result.state.learner.params, result.state.graph_state), 0)
-        return [record(trainer, *trained, jax.random.key(0), REPLAY_EPISODES)]
+        params, graph_state = of_seed((result.state.learner.params, result.state.graph_state), 0)
+        return [record(trainer, params, graph_state, jax.random.key(0), REPLAY_EPISODES)]
 
     write_final_replays([recorder], [result], trainer.env, recorded)
 

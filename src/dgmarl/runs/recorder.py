@@ -121,8 +121,8 @@ class Recorder:
         if self.config.steps > folder.config().steps:
             write_yaml(folder.path / "config.yaml", self.config)
         history = folder.restore(self._n_saved, self.config)
-        self.steps = list(history.returns.steps.T)
-        self.returns = list(history.returns.returns.swapaxes(0, 1))
+        self.steps = list(history.steps.T)
+        self.returns = list(history.returns.swapaxes(0, 1))
         self.metrics = [metrics_of(found) for found in history.evaluations]
         seconds = read_timing(folder.path).get("train_s", 0.0)
         self.timing["train_s"] = max(seconds, 0.0) if is_number(seconds) else 0.0

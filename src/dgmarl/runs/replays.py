@@ -129,7 +129,7 @@ def make_replay(
     recording = jax.tree.map(np.asarray, recording)
     soft = recording.graph is not None and recording.graph.dtype.kind == "f"
     if soft:  # a path exists along every edge of positive weight
-        recording = recording._replace(graph=recording.graph > 0)
+        recording = recording._replace(graph=np.asarray(recording.graph) > 0)
     n_agents, lengths = env.spec.n_agents, [int(length) for length in recording.length]
     if recording.graph is not None and max(lengths) * n_agents**2 > MOST_PAIRS:
         recording = recording._replace(graph=None)

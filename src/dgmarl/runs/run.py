@@ -86,17 +86,17 @@ class Run:
     @property
     def steps(self) -> Int[np.ndarray, "S K"]:
         """Environment steps of each seed at each evaluation."""
-        return self._result.steps if self._result else self._history.returns.steps
+        return self._curves.steps
 
     @property
     def returns(self) -> Float[np.ndarray, "S K E"]:
         """Team return of every evaluation episode."""
-        return self._result.returns if self._result else self._history.returns.returns
+        return self._curves.returns
 
     @property
     def metrics(self) -> dict[str, Float[np.ndarray, "S K"]]:
         """Other metrics, averaged over the iterations before each evaluation."""
-        return self._result.metrics if self._result else self._history.metrics()
+        return self._curves.metrics
 
     @property
     def timing(self) -> dict[str, Any]:
@@ -111,7 +111,9 @@ class Run:
         return bool(self.steps[:, -1].min() < self.config.steps)
 
     @cached_property
-    def _history(self) -> History:
+    def _curves(self) -> TrainResult | History:
+        if self._result:
+            return self._result
         assert self.folder is not None
         return read_history(self.folder, self.config.all_seeds, self.config.steps)
 

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array
 
 from dgmarl.errors import UsageError
-from dgmarl.optional import has_cuda
 
 _loops_kept = ContextVar("loops_kept", default=False)
 _in_kernel = ContextVar("in_kernel", default=False)
@@ -87,7 +87,8 @@ def keep_loops_on_gpu() -> None:
     159 ms per step with conditions on the host and 10 ms with conditions on the H200. For the other
     environments, whose loops have fixed length, the flag costs 1 to 18 %. XLA reads it once, before
     the first computation; later calls have no effect."""
-    if has_cuda() and "command_buffer" not in os.environ.get("XLA_FLAGS", ""):
+    has_cuda = any(find_spec(plugin) for plugin in ("jax_cuda13_plugin", "jax_cuda12_plugin"))
+    if has_cuda and "command_buffer" not in os.environ.get("XLA_FLAGS", ""):
         flag = "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
 

@@ -11,7 +11,7 @@ import warnings
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgmarl import __version__
 from dgmarl.cli.compiling import keep_programs
@@ -21,9 +21,6 @@ from dgmarl.config.yaml import build, plain, read_yaml, write_yaml
 from dgmarl.errors import UsageError, suggest
 from dgmarl.files import refuse_unwritable
 from dgmarl.trust import require_trust
-
-if TYPE_CHECKING:
-    from dgmarl.cli.common import Command
 
 COMMANDS = {
     "train": "dgmarl.cli.train:Train",
@@ -141,7 +138,7 @@ def _require_trust(path: str, values: dict[str, Any], parsed: Any, arguments: li
             require_trust(path, env=name, trust=getattr(parsed, "trust", False))
 
 
-def load_command(name: str) -> "type[Command]":
+def load_command(name: str) -> Any:
     """Import the class of a command."""
     module, _, attribute = commands()[name].partition(":")
     try:
@@ -153,7 +150,7 @@ def load_command(name: str) -> "type[Command]":
         ) from error
 
 
-def _describe(command: "type[Command]") -> str:
+def _describe(command: type) -> str:
     about = " ".join((command.__doc__ or "").split())
     return f"{about} --config FILE.yaml reads options, --save-config FILE.yaml writes them."
 

@@ -1,10 +1,10 @@
-"""Shared by commands: types of options, the command protocol, and small helpers."""
+"""Shared by commands: types of options, and small helpers."""
 
 import dataclasses
 import typing
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 
@@ -108,14 +108,6 @@ class Execution:
 
         of_ray = {name: getattr(self, name) for name in ("address", "cpus", "gpus", "storage")}
         return resources_of(self.workers, self.batched, retries, self.executor, **of_ray)
-
-
-class Command(Protocol):
-    """A dataclass of options that can be run."""
-
-    def run(self) -> int:
-        """Do the work and return the exit code."""
-        ...
 
 
 def counted(n: int, noun: str) -> str:

@@ -45,7 +45,7 @@ class Completion:
 
 def flags_of(name: str) -> list[str]:
     """The flags of a command, without the dashes."""
-    command: typing.Any = load_command(name)
+    command = load_command(name)
     own = command.flag_names() if hasattr(command, "flag_names") else _fields(command)
     return [*sorted({spellings(field)[0] for field in own}), *COMMON]
 

@@ -10,17 +10,9 @@ import textwrap
 import typing
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import tyro
-
-
-class Words(NamedTuple):
-    """The flags and positional words of a command line, as text."""
-
-    options: dict[str, str]
-    """Values by flag, without leading dashes, with hyphens for underscores."""
-    positional: list[str]
 
 
 def flag_class(config: Any, leave_out: Iterable[str] = ()) -> type:
@@ -66,21 +58,24 @@ def spellings(name: str) -> tuple[str, str]:
     return ".".join([*groups, last]), ".".join([*groups, f"no-{last}"])
 
 
-def scan(arguments: Iterable[str], switches: Iterable[str]) -> Words:
-    """Split a command line. switches: flags that take no value."""
-    words, no_value = Words({}, []), {"h", "help", *switches}
+def scan(
+    arguments: Iterable[str], switches: Iterable[str] = ()
+) -> tuple[dict[str, str], list[str]]:
+    """The values of a command line by flag, without leading dashes and with hyphens for
+    underscores, and its positional words. switches: flags that take no value."""
+    options, positional, no_value = {}, [], {"h", "help", *switches}
     rest = [*arguments]
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or word == "-":
-            words.positional.append(word)
+            positional.append(word)
             continue
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("_", "-")
         if not equals and name not in no_value and rest and not rest[0].startswith("--"):
             value = rest.pop(0)
-        words.options[name] = value
-    return words
+        options[name] = value
+    return options, positional
 
 
 def switches_of(values: Mapping[str, Any]) -> set[str]:

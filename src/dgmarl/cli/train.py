@@ -94,15 +94,15 @@ class Train:
     ) -> "Train":
         """Parse the command line; `file` holds the values of `--config`, read from `origin`."""
         arguments, file = _environment_options(arguments), upgrade(file or {})
-        given = scan(arguments, ()).options
+        given, _ = scan(arguments)
         method = given.get("method") or file.get("method") or TrainConfig.method
         find_method(str(method))
         # The defaults depend on ENV. To distinguish it from the values of flags, it must be known
         # which flags take a value, which is the same for every environment.
         plain_flags = _flags(_default({}, "", str(method), {}))
-        words = scan(arguments, switches_of(leaves(plain_flags())))
-        env = words.positional[0] if words.positional else str(file.get("env", ""))
-        default = _default(file, env, str(method), words.options)
+        given, positional = scan(arguments, switches_of(leaves(plain_flags())))
+        env = positional[0] if positional else str(file.get("env", ""))
+        default = _default(file, env, str(method), given)
         parsed: Any = tyro.cli(
             _flags(default),
             args=arguments,
@@ -113,12 +113,12 @@ class Train:
         options = TrainOptions(**{f.name: getattr(parsed, f.name) for f in fields(TrainOptions)})
         check_fields(options, flags=True)
         if options.resume is not None:
-            if file or words.positional or words.options.keys() - WITH_RESUME:
+            if file or positional or given.keys() - WITH_RESUME:
                 raise UsageError(
                     "--resume continues a run with its own configuration: give no other options "
                     "than --steps, --keep-every, --track, --devices, --process, --quiet, --trust."
                 )
-            return cls(options, None, parsed.steps if "steps" in words.options else None)
+            return cls(options, None, parsed.steps if "steps" in given else None)
         if not env:
             raise UsageError(
                 "train needs an environment, for example `dgmarl train star-spread/5`, or "
@@ -127,12 +127,12 @@ class Train:
         typed = {
             name: value
             for name, value in leaves(parsed).items()
-            if words.options.keys() & set(spellings(name))
+            if given.keys() & set(spellings(name))
             if name != "method" and not hasattr(options, name)
         }
         overrides = {**typed, **parse_assignments(options.set)}
         merge = partial(_merge, file, env, str(method), overrides, options.preset)
-        typed_names = overrides.keys() | ({"env"} if words.positional else set())
+        typed_names = overrides.keys() | ({"env"} if positional else set())
         from_file = {k: name for k, name in merge().names.items() if k not in typed_names}
         require_trust(origin, trust=options.trust, **from_file)
         if not is_code(env):

@@ -8,7 +8,7 @@ precedence) and `--save-config FILE` (write the resolved options, for `--config`
 
 import sys
 import warnings
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -87,7 +87,7 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
         raise
     check_command(parsed, rest)
     interrupts.advice = getattr(parsed, "after_stop", interrupts.advice)
-    if save is not None:
+    if save:
         options = plain(getattr(parsed, "resolved", lambda: parsed)())
         options.pop("trust", None)
         refuse_unwritable(save)
@@ -101,30 +101,22 @@ def split_name(arguments: list[str]) -> tuple[str, list[str]]:
     return " ".join(arguments[:n_words]), arguments[n_words:]
 
 
-def _parse(name: str, command: Any, arguments: list[str], config: str | None) -> Any:
+def _parse(name: str, command: Any, arguments: list[str], config: str) -> Any:
     """The parsed command; `from_arguments` of a command replaces the parser."""
     import tyro
 
     from dgmarl.cli.common import NUMBERS
 
-    values = {} if config is None else read_yaml(config)
+    values = read_yaml(config) if config else {}
     if "trust" in values:
         raise UsageError(
             f"{config} sets trust, which a file may not do: remove it, and give --trust yourself."
         )
     if hasattr(command, "from_arguments"):
-        return command.from_arguments(arguments, values, config or "", _describe(command))
-    parse: Any = partial(
-        tyro.cli,
-        command,
-        prog=f"dgmarl {name}",
-        description=_describe(command),
-        args=arguments,
-        registry=NUMBERS,
-    )
-    if config is None:
-        return parse()
-    parsed = parse(default=build(command, values))
+        return command.from_arguments(arguments, values, config, _describe(command))
+    options: Any = {"default": build(command, values)} if config else {}
+    options |= {"prog": f"dgmarl {name}", "description": _describe(command)}
+    parsed = tyro.cli(command, args=arguments, registry=NUMBERS, **options)
     _require_trust(config, values, parsed, arguments)
     return parsed
 
@@ -155,8 +147,9 @@ def _describe(command: type) -> str:
     return f"{about} --config FILE.yaml reads options, --save-config FILE.yaml writes them."
 
 
-def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | None]:
-    """Remove `--option VALUE` or `--option=VALUE` from the arguments."""
+def _take_option(arguments: list[str], option: str) -> tuple[list[str], str]:
+    """Remove `--option VALUE` or `--option=VALUE` from the arguments; the value is empty without
+    this option."""
     for k, argument in enumerate(arguments):
         if argument == option:
             value, rest = next(iter(arguments[k + 1 :]), ""), arguments[k + 2 :]
@@ -167,4 +160,4 @@ def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | No
         if not value:
             raise UsageError(f"{option} needs the path of a YAML file.")
         return arguments[:k] + rest, value
-    return arguments, None
+    return arguments, ""

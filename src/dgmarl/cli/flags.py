@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from dgmarl.config.yaml import dotted
+
 
 def flag_class(config: Any, leave_out: Iterable[str] = ()) -> type:
     """A dataclass for tyro with the fields of `config`, whose values are the defaults; nested
@@ -24,32 +26,20 @@ def flag_class(config: Any, leave_out: Iterable[str] = ()) -> type:
     for field in dataclasses.fields(config):
         if field.name in leave_out:
             continue
-        value, name = getattr(config, field.name), field.name.rstrip("_")
-        argument = tyro.conf.arg(name=name, help=docs.get(field.name))
+        value, hint = getattr(config, field.name), hints[field.name]
         if dataclasses.is_dataclass(value):
-            nested = flag_class(value)
-            fields.append((field.name, Annotated[nested, argument], nested()))
-        else:
-            fields.append((field.name, Annotated[hints[field.name], argument], value))
-    made = dataclasses.make_dataclass(
-        type(config).__name__,
-        [(name, hint, dataclasses.field(default=value)) for name, hint, value in fields],
-        frozen=True,
-    )
+            hint = flag_class(value)
+            value = hint()
+        argument = tyro.conf.arg(name=field.name.rstrip("_"), help=docs.get(field.name))
+        fields.append((field.name, Annotated[hint, argument], dataclasses.field(default=value)))
+    made = dataclasses.make_dataclass(type(config).__name__, fields, frozen=True)
     made.__doc__ = type(config).__doc__
     return made
 
 
-def leaves(parsed: Any, where: str = "") -> dict[str, Any]:
+def leaves(parsed: Any) -> dict[str, Any]:
     """Values by dotted name, `learner.hidden`, of an instance of a `flag_class`."""
-    found = {}
-    for field in dataclasses.fields(parsed):
-        value = getattr(parsed, field.name)
-        if dataclasses.is_dataclass(value):
-            found |= leaves(value, f"{where}{field.name}.")
-        else:
-            found[f"{where}{field.name}"] = value
-    return found
+    return dotted(dataclasses.asdict(parsed))
 
 
 def spellings(name: str) -> tuple[str, str]:

@@ -129,9 +129,7 @@ def by_evaluation(
     return complete
 
 
-def read_returns(
-    folder: Path,
-) -> tuple[Int[np.ndarray, "S K"], Float[np.ndarray, "S K E"]]:
+def read_returns(folder: Path) -> tuple[Int[np.ndarray, "S K"], Float[np.ndarray, "S K E"]]:
     """The steps of each evaluation and its returns per episode, in returns.npz."""
     path = folder / RETURNS
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec, get_abstract_mesh
 from jaxtyping import Array
 
 from dgmarl.errors import UsageError
@@ -227,7 +227,7 @@ def over_envs(tree: Any, axis: int = 0) -> Any:
     spec = PartitionSpec(*[None] * axis, "envs")
 
     def mark(leaf: Array) -> Array:
-        even = leaf.shape[axis] % _mesh_in_use().shape["envs"] == 0
+        even = leaf.shape[axis] % get_abstract_mesh().shape["envs"] == 0
         return jax.lax.with_sharding_constraint(leaf, spec) if even else leaf
 
     return jax.tree.map(mark, tree) if envs_divided() else tree
@@ -235,11 +235,7 @@ def over_envs(tree: Any, axis: int = 0) -> Any:
 
 def envs_divided() -> bool:
     """Whether the code being traced has its environments divided among several devices."""
-    return _mesh_in_use().shape.get("envs", 1) > 1
-
-
-def _mesh_in_use() -> AbstractMesh:
-    return jax.sharding.get_abstract_mesh()
+    return get_abstract_mesh().shape.get("envs", 1) > 1
 
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"

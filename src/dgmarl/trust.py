@@ -84,11 +84,8 @@ def remember(**names: str) -> None:
         for path in code_files(name)
         if (digest := _digest(path)) is not None
     }
-    path = store_path()
-    if not hashes or path is None:
-        return
-    known = _stored()
-    if hashes.items() <= known.items():
+    path, known = store_path(), _stored()
+    if path is None or hashes.items() <= known.items():
         return
     content = json.dumps({"format": 1, "files": {**known, **hashes}}, indent=1)
     with suppress(UsageError, RunError):

@@ -11,7 +11,6 @@ from dgmarl.cli import commands, load_command
 from dgmarl.cli.flags import spellings
 from dgmarl.cli.overview import summary
 
-COMMON = ("config", "save-config", "help")
 BASH = """\
 _dgmarl() {{
     local words="" word="${{COMP_WORDS[COMP_CWORD]}}"
@@ -47,7 +46,7 @@ def flags_of(name: str) -> list[str]:
     """The flags of a command, without the dashes."""
     command = load_command(name)
     own = command.flag_names() if hasattr(command, "flag_names") else _fields(command)
-    return [*sorted({spellings(field)[0] for field in own}), *COMMON]
+    return [*sorted({spellings(field)[0] for field in own}), "config", "save-config", "help"]
 
 
 def _fields(command: type) -> list[str]:

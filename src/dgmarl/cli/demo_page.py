@@ -106,12 +106,5 @@ def demo_page(results: dict[tuple[Task, str], Run]) -> str:
 
 def _curves(task: Task, credit: str, result: Run) -> Result:
     density = {name: result.metrics[name] for name in ("graph_density",) if name in result.metrics}
-    return Result(
-        "demo",
-        task.title,
-        f"ippo-{credit}",
-        task.env,
-        result.steps,
-        result.returns.mean(axis=-1),
-        density,
-    )
+    curves = result.steps, result.returns.mean(axis=-1), density
+    return Result("demo", task.title, f"ippo-{credit}", task.env, *curves)

@@ -198,13 +198,11 @@ class Train:
         with TrainingDisplay(label, config.steps, options.quiet or not hosts.leads()) as display:
             callbacks = [display, *trackers]
             common = {"devices": options.devices, "keep_every": options.keep_every}
+            trust, source = options.trust, options.init_from
             if options.resume:
-                trust, steps = options.trust, self.more_steps
-                result = api.resume(out, callbacks, steps=steps, trust=trust, **common)
+                result = api.resume(out, callbacks, steps=self.more_steps, trust=trust, **common)
             else:
-                params = None
-                if options.init_from:
-                    params = api.load(options.init_from, trust=options.trust).params
+                params = api.load(source, trust=trust).params if source else None
                 result = api.train_config(config, out, params, callbacks, **common)
         if not hosts.leads():
             return 0

@@ -194,10 +194,9 @@ def _lines(rows: list[Any]) -> str:
 def host_facts() -> dict[str, Any]:
     """Hardware, versions and peak memory of this process."""
     device = jax.local_devices()[0]
-    statistics = device.memory_stats() or {}
-    on_host = _peak_memory_mib()
+    on_device = (device.memory_stats() or {}).get("peak_bytes_in_use", 0) / 2**20
     return {
-        "peak_memory_mib": round(statistics.get("peak_bytes_in_use", 0) / 2**20 or on_host, 1),
+        "peak_memory_mib": round(on_device or _peak_memory_mib(), 1),
         "device": device.device_kind,
         "cores": os.cpu_count(),
         "python": platform.python_version(),

@@ -75,8 +75,7 @@ class TrainConfig:
     @property
     def names(self) -> dict[str, str]:
         """Fields that may name Python code, for `dgmarl.trust`."""
-        fields = {name: str(getattr(self.learner, name, "")) for name in NETWORKS}
-        networks = {f"learner.{name}": value for name, value in fields.items()}
+        networks = {f"learner.{name}": str(getattr(self.learner, name, "")) for name in NETWORKS}
         return {"env": self.env, "graph": self.graph, **networks}
 
     def __post_init__(self) -> None:

@@ -62,10 +62,10 @@ def save_checkpoint(
         shutil.rmtree(writing, ignore_errors=True)
         if isinstance(error, UsageError | RunError):
             raise
-        if isinstance(error, OSError) and error.strerror:
-            raise unwritable(final, error) from None
-        # Orbax reports errors of its storage layer as ValueError.
-        raise unwritable(final, OSError(errno.EIO, one_line(error))) from None
+        if not isinstance(error, OSError) or not error.strerror:
+            # Orbax reports errors of its storage layer as ValueError.
+            error = OSError(errno.EIO, one_line(error))
+        raise unwritable(final, error) from None
     for number in indices(folder)[:-KEPT]:
         if not keep_every or number % keep_every:
             shutil.rmtree(path_of(folder, number), ignore_errors=True)

@@ -38,9 +38,9 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
 
     recording = run.recording(key, n_episodes, references(run.env), infer)
     recorded = {name: np.asarray(graph) for name, graph in recording.graph.items()}
+    shown = policy or run.config.method
     # Without a size limit, because the graphs cover all episodes.
-    without, name = recording._replace(graph=None), policy or run.config.method
-    replay = make_replay(run.env, without, name, most_bytes=UNLIMITED)
+    replay = make_replay(run.env, recording._replace(graph=None), shown, most_bytes=UNLIMITED)
     graphs = {
         name: tuple(recorded[name][k, :length] for k, length in enumerate(recording.length))
         for name in ((own,) if own else ()) + REFERENCES

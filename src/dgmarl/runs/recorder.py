@@ -84,8 +84,7 @@ class Recorder:
             state = self._restore(self.folder, state)
         elif self.folder:
             self.folder.create(self.config, state)
-        steps = self.steps[-1] if self.steps else np.zeros(self.config.seeds, int)
-        start = Start(self.config, self.folder.path if self.folder else None, steps)
+        start = Start(self.config, self.folder.path if self.folder else None, self.step)
         for callback in self.callbacks:
             callback.on_start(start)
         return state
@@ -102,6 +101,11 @@ class Recorder:
             self.steps, self.returns = map(list, from_first((steps, returns)))
             self.metrics = self.metrics or [{} for _ in range(n)]
         return from_first(state)
+
+    @property
+    def step(self) -> np.ndarray:
+        """Environment steps of each seed at the last evaluation."""
+        return self.steps[-1] if self.steps else np.zeros(self.config.seeds, int)
 
     def is_new(self) -> bool:
         """Nothing has been evaluated yet."""
@@ -135,9 +139,8 @@ class Recorder:
 
     def wants_more(self) -> bool:
         """Whether some seed has steps left, without Ctrl-C; True before the first evaluation."""
-        return not self.steps or (
-            not self.interrupted and bool(self.steps[-1].min() < self.config.steps)
-        )
+        has_more = bool(self.step.min() < self.config.steps)
+        return self.is_new() or (has_more and not self.interrupted)
 
     def record(self, advanced: Advanced) -> None:
         """Record one evaluation of all seeds and call the callbacks."""
@@ -146,7 +149,7 @@ class Recorder:
         self._refuse_unusable(advanced.metrics)
         metrics = {k: v for k, v in advanced.metrics.items() if k not in UNUSABLE}
         now = time.perf_counter()
-        before = self.steps[-1] if self.steps else np.zeros_like(step)
+        before = self.step
         running = before < self.config.steps
         returns = np.where(
             running[:, None], evaluation.returns, self.returns[-1] if self.returns else 0
@@ -198,14 +201,13 @@ class Recorder:
     def _all_timing(self) -> dict[str, Any]:
         """Timing with steps per second of all seeds, with evaluations and without compilation, and
         facts about host and code."""
-        steps = self.steps[-1].sum() if self.steps else 0.0
-        speed = float(steps / max(self.timing["train_s"], 1e-9))
+        speed = float(self.step.sum() / max(self.timing["train_s"], 1e-9))
         return {**self.timing, "steps_per_s": speed, **host_facts()}
 
     def finish(self, state: Any) -> TrainResult:
         """Save, call `on_end`, and return everything as arrays."""
         self.save(state)
-        unfinished = bool(self.steps[-1].min() < self.config.steps)
+        unfinished = bool(self.step.min() < self.config.steps)
         curves = np.stack(self.steps, 1), np.stack(self.returns, 1), stacked(self.metrics)
         result = TrainResult(self.config, *curves, self._all_timing(), state, unfinished)
         for callback in self.callbacks:
@@ -243,7 +245,7 @@ class Recorder:
 
     def failure(self, what: str) -> RunError:
         """The error for a faulty environment. what: verb phrase, what the environment did."""
-        env, step = self.config.env, int(self.steps[-1].min()) if self.steps else 0
+        env, step = self.config.env, int(self.step.min())
         advice = "correct it"
         if ":" in env:  # checking also trusts the changed file
             advice += f", check it with `dgmarl check-env {env}`"
@@ -282,9 +284,7 @@ class Recorder:
 
     def _last_checkpoint(self) -> str:
         saved = indices(self.folder.checkpoints) if self.folder else []
-        if not saved:
-            return "there is no checkpoint"
-        return f"the last checkpoint is number {saved[-1]}"
+        return f"the last checkpoint is number {saved[-1]}" if saved else "there is no checkpoint"
 
     def _interrupt(self, signal_number: int, frame: object) -> None:
         if self.interrupted:

@@ -231,7 +231,7 @@ def load(
     require_trust(folder.path / "config.yaml", trust=trust, **config.names)
     seeds = config.all_seeds
     if seed is not None and seed not in seeds:
-        raise UsageError(f"{out} has the seeds {seeds[0]} to {seeds[-1]}, but not {seed}.")
+        raise UsageError(f"{folder.path} has the seeds {seeds[0]} to {seeds[-1]}, but not {seed}.")
     trainer = training.Trainer(config)
     template = jax.eval_shape(lambda: training.init_seeds(trainer))
     _, state = load_latest(folder.checkpoints, template, folder.run_id)

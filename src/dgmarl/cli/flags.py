@@ -14,8 +14,6 @@ from typing import Annotated, Any
 
 import tyro
 
-from dgmarl.config.yaml import dotted
-
 
 def flag_class(config: Any, leave_out: Iterable[str] = ()) -> type:
     """A dataclass for tyro with the fields of `config`, whose values are the defaults; nested
@@ -37,9 +35,13 @@ def flag_class(config: Any, leave_out: Iterable[str] = ()) -> type:
     return made
 
 
-def leaves(parsed: Any) -> dict[str, Any]:
+def leaves(parsed: Any, where: str = "") -> dict[str, Any]:
     """Values by dotted name, `learner.hidden`, of an instance of a `flag_class`."""
-    return dotted(dataclasses.asdict(parsed))
+    found = {}
+    for field in dataclasses.fields(parsed):
+        name, value = f"{where}{field.name}", getattr(parsed, field.name)
+        found |= leaves(value, f"{name}.") if dataclasses.is_dataclass(value) else {name: value}
+    return found
 
 
 def spellings(name: str) -> tuple[str, str]:

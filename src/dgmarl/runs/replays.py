@@ -286,7 +286,7 @@ def read_replay(path: Path | str) -> Replay:
 
 
 def _checked(arrays: dict[str, np.ndarray]) -> Replay:
-    about = from_json(_array(arrays["about"], "u", (arrays["about"].size,)).tobytes())
+    about = from_json(_array(arrays["about"], "u", (arrays["about"].size,)).tobytes().decode())
     if about["format"] != FORMAT:
         raise ValueError(f"it has the format {about['format']}, this dgmarl reads {FORMAT}")
     n_agents = _require(about["n_agents"], int)

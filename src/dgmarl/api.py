@@ -103,15 +103,14 @@ def _network_name(network: str | type, out: Path | str | None) -> str:
     if isinstance(network, str):
         return network
     name = class_name(network)
-    inside = sys.modules.get(network.__module__)
-    if ":" not in name and out is None and getattr(inside, name, None) is network:
+    if ":" in name:
+        return name
+    if out is None and getattr(sys.modules.get(network.__module__), name, None) is network:
         return f"{network.__module__}:{name}"
-    if ":" not in name:
-        raise UsageError(
-            f"The network {name} could not be loaded again from a run folder: define it at the top "
-            "level of a file."
-        )
-    return name
+    raise UsageError(
+        f"The network {name} could not be loaded again from a run folder: define it at the top "
+        "level of a file."
+    )
 
 
 def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> None:

@@ -97,7 +97,7 @@ def _absolute(path: Path, node: ast.ImportFrom) -> str:
 
 def rooms_imported(path: Path) -> list[Import]:
     """The room of each import; of what the package itself offers, the room it comes from."""
-    offered = {name: module.split(".")[1] for name, module in dgmarl._EXPORTS.items()}
+    offered = {name: module.split(".")[1] for name, module in dgmarl._MODULES.items()}
     first = [Import(line, target.split(".")[0]) for line, target in imports_of(path)]
     return [
         Import(line, offered.get(name, name)) for line, name in first if not name.startswith("__")

@@ -6,33 +6,22 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# Public name -> module. Loaded on first use, so that `import dgmarl` and `dgmarl --help` are fast.
+# Public names by module. Loaded on first use, so that `import dgmarl` and `dgmarl --help` are fast.
 _EXPORTS = {
-    "UsageError": "dgmarl.errors",
-    "train": "dgmarl.api",
-    "resume": "dgmarl.api",
-    "sweep": "dgmarl.api",
-    "evaluate": "dgmarl.api",
-    "load": "dgmarl.api",
-    "Run": "dgmarl.runs.run",
-    "show": "dgmarl.report.replay_page",
-    "Callback": "dgmarl.runs.callbacks",
-    "Progress": "dgmarl.runs.callbacks",
-    "make_env": "dgmarl.envs.registry",
-    "EnvSpec": "dgmarl.envs.base",
-    "Environment": "dgmarl.envs.base",
-    "Outcome": "dgmarl.envs.base",
-    "Observation": "dgmarl.envs.base",
-    "gae": "dgmarl.credit.gae",
-    "graph_gae": "dgmarl.credit.graph_gae",
-    "soft_graph_gae": "dgmarl.credit.graph_gae",
-    "credited_rewards": "dgmarl.credit.graph_gae",
-    "meeting_times": "dgmarl.graphs.reach",
-    "check_graph": "dgmarl.graphs.reach",
-    "add_self_loops": "dgmarl.graphs.reach",
+    "dgmarl.errors": ("UsageError",),
+    "dgmarl.api": ("train", "resume", "sweep", "evaluate", "load"),
+    "dgmarl.runs.run": ("Run",),
+    "dgmarl.report.replay_page": ("show",),
+    "dgmarl.runs.callbacks": ("Callback", "Progress"),
+    "dgmarl.envs.registry": ("make_env",),
+    "dgmarl.envs.base": ("EnvSpec", "Environment", "Outcome", "Observation"),
+    "dgmarl.credit.gae": ("gae",),
+    "dgmarl.credit.graph_gae": ("graph_gae", "soft_graph_gae", "credited_rewards"),
+    "dgmarl.graphs.reach": ("meeting_times", "check_graph", "add_self_loops"),
 }
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = ["__version__", *_EXPORTS]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["__version__", *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 if TYPE_CHECKING:
     from dgmarl.api import evaluate as evaluate
@@ -60,9 +49,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    if name not in _EXPORTS:
+    if name not in _MODULES:
         raise AttributeError(f"module 'dgmarl' has no attribute {name!r}")
-    return getattr(import_module(_EXPORTS[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -22,9 +23,10 @@ from dgmarl.errors import UsageError
 from dgmarl.hosts import leads
 from dgmarl.runs import playing
 from dgmarl.runs.callbacks import CallbackLike
+from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.recorder import Recorder
-from dgmarl.runs.run import Run, Which, read_run
+from dgmarl.runs.run import Run, Which
 from dgmarl.sweeps.executor import BATCHED_RUNS, Listener
 from dgmarl.sweeps.plan import Plan, begin_sweep, connected, execute_plan, resources_of
 from dgmarl.trust import remember, require_trust
@@ -73,12 +75,11 @@ def train(
         env = name_of(made)
         if out is not None:
             _require_named(made, env, values.get("env_options", {}))
-    if made is None:
-        config = with_wrapped_preset(
-            lambda like: resolve(env, method, overrides, preset, like, **values)
-        )
-    else:
-        config = resolve(env, method, overrides, preset, wrapped_family(made), **values)
+
+    def resolved(like: str) -> TrainConfig:
+        return resolve(env, method, overrides, preset, like, **values)
+
+    config = with_wrapped_preset(resolved) if made is None else resolved(wrapped_family(made))
     if resume and out is not None and (Path(out) / "config.yaml").is_file():
         _refuse_other(RunFolder(out).config(), training.Trainer(config, made).config, out)
         return _resume(out, callbacks, steps=config.steps, trust=True, devices=devices)
@@ -102,15 +103,14 @@ def _network_name(network: str | type, out: Path | str | None) -> str:
     if isinstance(network, str):
         return network
     name = class_name(network)
-    inside = sys.modules.get(network.__module__)
-    if ":" not in name and out is None and getattr(inside, name, None) is network:
+    if ":" in name:
+        return name
+    if out is None and getattr(sys.modules.get(network.__module__), name, None) is network:
         return f"{network.__module__}:{name}"
-    if ":" not in name:
-        raise UsageError(
-            f"The network {name} could not be loaded again from a run folder: define it at the top "
-            "level of a file."
-        )
-    return name
+    raise UsageError(
+        f"The network {name} could not be loaded again from a run folder: define it at the top "
+        "level of a file."
+    )
 
 
 def _require_named(made: Environment, name: str, options: Mapping[str, Any]) -> None:
@@ -137,21 +137,16 @@ def train_config(
     devices: Devices = None,
     **recording: Any,
 ) -> Run:
-    """Train with a resolved configuration. env: replaces the one it names. devices: see `train`. If
-    there are several processes, the first writes `out`."""
+    """Train with a resolved configuration. env: replaces the one it names. devices: see `train`.
+    recording: arguments of `Recorder`. If there are several processes, the first writes `out`."""
     if config.deterministic:
         require_determinism()
     trainer = training.Trainer(config, env)
     folder = RunFolder(out) if out and leads() else None
     recorder = Recorder(trainer.config, folder, callbacks, **recording)
-    return _train(training.Program(trainer, init_params, devices), recorder, folder)
-
-
-def _train(program: training.Program, recorder: Recorder, folder: RunFolder | None) -> Run:
-    result = training.train(program, [recorder])[0]
-    playing.write_final_replay(recorder, program.trainer, result)
-    path = folder and folder.path
-    return Run(program.trainer, result.state, folder=path, result=result)
+    result = training.train(training.Program(trainer, init_params, devices), [recorder])[0]
+    playing.write_final_replay(recorder, trainer, result)
+    return Run(trainer, result.state, folder=Path(out) if out else None, result=result)
 
 
 def resume(
@@ -172,13 +167,8 @@ def resume(
     folder = RunFolder(out)
     config = extend(folder.config(), steps)
     require_trust(folder.path / "config.yaml", trust=trust, **config.names)
-    if config.deterministic:
-        require_determinism()
     folder.refuse_removed_options()
-    own_folder = folder if leads() else None
-    recorder = Recorder(config, own_folder, callbacks, resume=True, **recording)
-    program = training.Program(training.Trainer(config), devices=devices)
-    run = _train(program, recorder, folder)
+    run = train_config(config, out, None, callbacks, devices=devices, resume=True, **recording)
     remember(**config.names)
     return run
 
@@ -238,7 +228,13 @@ def load(
     folder = RunFolder(out)
     config = folder.config()
     require_trust(folder.path / "config.yaml", trust=trust, **config.names)
-    return read_run(folder, seed, which)
+    seeds = config.all_seeds
+    if seed is not None and seed not in seeds:
+        raise UsageError(f"{folder.path} has the seeds {seeds[0]} to {seeds[-1]}, but not {seed}.")
+    trainer = training.Trainer(config)
+    template = jax.eval_shape(lambda: training.init_seeds(trainer))
+    _, state = load_latest(folder.checkpoints, template, folder.run_id)
+    return Run(trainer, state, 0 if seed is None else seeds.index(seed), which, folder.path)
 
 
 def evaluate(

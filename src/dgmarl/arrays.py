@@ -1,4 +1,5 @@
-"""Conversion of NumPy, PyTorch and other arrays for the credit functions, through DLPack."""
+"""Conversion of NumPy, PyTorch and other arrays for the credit functions, through DLPack, and of
+random keys for files and messages."""
 
 import sys
 from collections.abc import Callable
@@ -36,6 +37,20 @@ def takes_any_arrays(function: Function) -> Function:
         return getattr(library, "from_dlpack", jnp.asarray)(result)
 
     return converted  # pyright: ignore[reportReturnType]
+
+
+def unwrap_keys(tree: Any) -> Any:
+    """The tree with random keys as integers, the form that can be stored and sent."""
+    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
+
+
+def wrap_keys(tree: Any, like: Any) -> Any:
+    """The inverse of `unwrap_keys`. like: a tree with keys in these places."""
+    return jax.tree.map(lambda x, y: jax.random.wrap_key_data(x) if _is_key(y) else x, tree, like)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _to_jax(x: Any) -> Any:

@@ -5,16 +5,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec, get_abstract_mesh
 from jaxtyping import Array
 
 from dgmarl.errors import UsageError
-from dgmarl.optional import has_cuda
 
 _loops_kept = ContextVar("loops_kept", default=False)
 _in_kernel = ContextVar("in_kernel", default=False)
@@ -87,7 +87,8 @@ def keep_loops_on_gpu() -> None:
     159 ms per step with conditions on the host and 10 ms with conditions on the H200. For the other
     environments, whose loops have fixed length, the flag costs 1 to 18 %. XLA reads it once, before
     the first computation; later calls have no effect."""
-    if has_cuda() and "command_buffer" not in os.environ.get("XLA_FLAGS", ""):
+    has_cuda = any(find_spec(plugin) for plugin in ("jax_cuda13_plugin", "jax_cuda12_plugin"))
+    if has_cuda and "command_buffer" not in os.environ.get("XLA_FLAGS", ""):
         flag = "--xla_gpu_enable_command_buffer=+WHILE,+CONDITIONAL"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
 
@@ -175,7 +176,12 @@ def mesh_for(n_seeds: int, n_envs: int = 1, devices: Devices = None) -> Mesh:
     else:
         n_devices = _count_devices("all" if devices is None else devices)
         shape = divide(n_seeds, n_envs, n_devices, n_processes)
-        _warn_of_unused(n_devices, shape)
+        if (used := shape[0] * shape[1]) < n_devices:
+            warnings.warn(
+                f"{used} of {n_devices} devices are used, {shape[0]} for seeds x {shape[1]} for "
+                "environments: this run cannot be divided evenly among more.",
+                stacklevel=3,
+            )
     per_process = shape[0] * shape[1] // n_processes
     chosen = [
         device
@@ -215,23 +221,13 @@ def _count_devices(devices: int | str) -> int:
     return int(devices)
 
 
-def _warn_of_unused(n_devices: int, shape: tuple[int, int]) -> None:
-    used = shape[0] * shape[1]
-    if used < n_devices:
-        warnings.warn(
-            f"{used} of {n_devices} devices are used, {shape[0]} for seeds x {shape[1]} for "
-            "environments: this run cannot be divided evenly among more.",
-            stacklevel=4,
-        )
-
-
 def over_envs(tree: Any, axis: int = 0) -> Any:
     """Divide the environment axis of arrays among the devices of the mesh in use
     (`seeds.for_seeds`). Arrays that cannot be divided evenly are replicated."""
     spec = PartitionSpec(*[None] * axis, "envs")
 
     def mark(leaf: Array) -> Array:
-        even = leaf.shape[axis] % _mesh_in_use().shape["envs"] == 0
+        even = leaf.shape[axis] % get_abstract_mesh().shape["envs"] == 0
         return jax.lax.with_sharding_constraint(leaf, spec) if even else leaf
 
     return jax.tree.map(mark, tree) if envs_divided() else tree
@@ -239,11 +235,7 @@ def over_envs(tree: Any, axis: int = 0) -> Any:
 
 def envs_divided() -> bool:
     """Whether the code being traced has its environments divided among several devices."""
-    return _mesh_in_use().shape.get("envs", 1) > 1
-
-
-def _mesh_in_use() -> AbstractMesh:
-    return jax.sharding.get_abstract_mesh()
+    return get_abstract_mesh().shape.get("envs", 1) > 1
 
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"

@@ -1,6 +1,7 @@
 """Atomic and durable file writes; reading with bounded size; strict JSON."""
 
 import errno
+import hashlib
 import json
 import os
 import tempfile
@@ -40,6 +41,12 @@ def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
             f"{path} has more than {most:,} bytes, the limit for such files: choose another one."
         )
     return content
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def from_json(text: str | bytes) -> Any:

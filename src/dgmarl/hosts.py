@@ -5,16 +5,16 @@ only compute. With a single process these functions have no effect.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dgmarl.arrays import unwrap_keys, wrap_keys
 from dgmarl.errors import RunError, UsageError
 
 PLACE = re.compile(r"(\d+)/(\d+)@(.+:\d+)")
@@ -81,7 +81,9 @@ def from_first(tree: Any) -> Any:
     """Broadcast the arrays of process 0 to every process."""
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
-    return tree if jax.process_count() == 1 else _with_plain_keys(broadcast_one_to_all, tree)
+    if jax.process_count() == 1:
+        return tree
+    return wrap_keys(broadcast_one_to_all(unwrap_keys(tree)), tree)
 
 
 def place(tree: Any, sharding: NamedSharding) -> Any:
@@ -93,15 +95,7 @@ def place(tree: Any, sharding: NamedSharding) -> Any:
 
     if jax.process_count() == 1:
         return jax.device_put(tree, sharding)
-    return _with_plain_keys(lambda plain: jax.tree.map(put, plain), tree)
-
-
-def _with_plain_keys(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply `function` to the tree with random keys as integers, the form that can be sent."""
-    keys = jax.tree.map(lambda leaf: jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key), tree)
-    plain = jax.tree.map(lambda key, x: jax.random.key_data(x) if key else x, keys, tree)
-    found = function(plain)
-    return jax.tree.map(lambda key, x: jax.random.wrap_key_data(x) if key else x, keys, found)
+    return wrap_keys(jax.tree.map(put, unwrap_keys(tree)), tree)
 
 
 def whole(tree: Any) -> Any:

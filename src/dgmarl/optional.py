@@ -1,7 +1,6 @@
 """Optional dependencies."""
 
 import importlib
-from importlib.util import find_spec
 from types import ModuleType
 
 from dgmarl.errors import UsageError
@@ -16,8 +15,3 @@ def optional(module: str, extra: str) -> ModuleType:
         raise UsageError(
             f"{missing} is not installed: run `pip install 'dgmarl[{extra}]'`."
         ) from error
-
-
-def has_cuda() -> bool:
-    """Whether JAX's build for NVIDIA GPUs is installed; without importing JAX."""
-    return any(find_spec(plugin) for plugin in ("jax_cuda13_plugin", "jax_cuda12_plugin"))

@@ -7,7 +7,6 @@ checked the same, unchanged files before on this machine. These are stored by pa
 
 This module does not import or execute the code in question."""
 
-import hashlib
 import json
 import os
 import sys
@@ -16,7 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from dgmarl.errors import RunError, UsageError, did_you_mean
-from dgmarl.files import write_atomic
+from dgmarl.files import DAMAGE, sha256, write_atomic
 
 GRAPH_KINDS = {
     "learned": "",
@@ -85,11 +84,8 @@ def remember(**names: str) -> None:
         for path in code_files(name)
         if (digest := _digest(path)) is not None
     }
-    path = store_path()
-    if not hashes or path is None:
-        return
-    known = _stored()
-    if hashes.items() <= known.items():
+    path, known = store_path(), _stored()
+    if path is None or hashes.items() <= known.items():
         return
     content = json.dumps({"format": 1, "files": {**known, **hashes}}, indent=1)
     with suppress(UsageError, RunError):
@@ -163,24 +159,17 @@ def _module_files(module: str) -> tuple[Path, ...]:
 def _stored() -> dict[str, str]:
     """Hashes of the trusted files by path; empty if the file is missing or damaged."""
     path = store_path()
-    if path is None:
-        return {}
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        files = json.loads(path.read_bytes())["files"] if path else {}
+        return {name: value for name, value in files.items() if isinstance(value, str)}
+    except DAMAGE:
         return {}
-    files = content.get("files") if isinstance(content, dict) else None
-    if not isinstance(files, dict):
-        return {}
-    return {name: value for name, value in files.items() if isinstance(value, str)}
 
 
 def _digest(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
+    with suppress(OSError):
+        return sha256(path)
+    return None
 
 
 def _refusal(name: str, origin: Path | str) -> str:

@@ -174,6 +174,7 @@ def test_a_flag_that_cannot_be_meant_is_one_sentence(arguments, words):
 
 
 def test_scan_separates_flags_values_and_positional_words():
-    words = scan(["--quiet", "lbf/x", "--seed", "-1", "--a_b=2", "--last"], {"quiet"})
-    assert words.positional == ["lbf/x"]
-    assert words.options == {"quiet": "", "seed": "-1", "a-b": "2", "last": ""}
+    words = ["--quiet", "lbf/x", "--seed", "-1", "--a_b=2", "--last"]
+    options, positional = scan(words, {"quiet"})
+    assert positional == ["lbf/x"]
+    assert options == {"quiet": "", "seed": "-1", "a-b": "2", "last": ""}

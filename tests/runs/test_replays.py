@@ -70,7 +70,7 @@ def test_what_is_written_is_read_back(tmp_path, replay, recorded):
     np.testing.assert_allclose(found.episodes[1].rewards, recorded[1].reward[1])
     np.testing.assert_array_equal(found.episodes[1].actions, recorded[1].action[1])
     assert found.action_names == ("none", "up", "down", "left", "right")
-    assert found.episodes[0].frame(0) == recorded[0].draw(
+    assert found.episodes[0].frames[0] == recorded[0].draw(
         jax.tree.map(lambda leaf: leaf[0, 0], recorded[1].state), recorded[1].graph[0, 0]
     )
     assert path.stat().st_size < 50_000
@@ -132,11 +132,6 @@ def test_large_replays_lose_episodes_then_pictures(recorded):
     thin = make_replay(*recorded, "random", most_bytes=size // 3)
     assert [episode.stride for episode in thin.episodes] == [4]
     assert thin.episodes[0].frames == (*(one.frames[t] for t in (0, 4, 8)), one.frames[-1])
-    assert [thin.episodes[0].frame(t) for t in (3, 5, 9)] == [
-        one.frames[0],
-        one.frames[4],
-        one.frames[-1],
-    ]
 
 
 def test_recordings_without_a_graph_have_no_credit(recorded):

@@ -10,8 +10,7 @@ import pytest
 from dgmarl import Callback, UsageError, api
 from dgmarl.config.resolve import resolve
 from dgmarl.runs.callbacks import Progress, Start
-from dgmarl.track import make_tracker
-from dgmarl.track.scalars import scalars
+from dgmarl.track import make_tracker, scalars
 from dgmarl.track.tensorboard import TensorBoard
 from tests.tiny import GIFT, SMALL
 

@@ -8,10 +8,10 @@ precedence) and `--save-config FILE` (write the resolved options, for `--config`
 
 import sys
 import warnings
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgmarl import __version__
 from dgmarl.cli.compiling import keep_programs
@@ -21,9 +21,6 @@ from dgmarl.config.yaml import build, plain, read_yaml, write_yaml
 from dgmarl.errors import UsageError, suggest
 from dgmarl.files import refuse_unwritable
 from dgmarl.trust import require_trust
-
-if TYPE_CHECKING:
-    from dgmarl.cli.common import Command
 
 COMMANDS = {
     "train": "dgmarl.cli.train:Train",
@@ -90,7 +87,7 @@ def _run(arguments: list[str], interrupts: Interrupts) -> int:
         raise
     check_command(parsed, rest)
     interrupts.advice = getattr(parsed, "after_stop", interrupts.advice)
-    if save is not None:
+    if save:
         options = plain(getattr(parsed, "resolved", lambda: parsed)())
         options.pop("trust", None)
         refuse_unwritable(save)
@@ -104,38 +101,24 @@ def split_name(arguments: list[str]) -> tuple[str, list[str]]:
     return " ".join(arguments[:n_words]), arguments[n_words:]
 
 
-def _parse(name: str, command: Any, arguments: list[str], config: str | None) -> Any:
+def _parse(name: str, command: Any, arguments: list[str], config: str) -> Any:
     """The parsed command; `from_arguments` of a command replaces the parser."""
     import tyro
 
     from dgmarl.cli.common import NUMBERS
 
-    values = {} if config is None else _read_options(config)
-    if hasattr(command, "from_arguments"):
-        return command.from_arguments(arguments, values, config or "", _describe(command))
-    parse: Any = partial(
-        tyro.cli,
-        command,
-        prog=f"dgmarl {name}",
-        description=_describe(command),
-        args=arguments,
-        registry=NUMBERS,
-    )
-    if config is None:
-        return parse()
-    parsed = parse(default=build(command, values))
-    _require_trust(config, values, parsed, arguments)
-    return parsed
-
-
-def _read_options(path: str) -> dict[str, Any]:
-    """The values of `--config FILE`, which may not set `trust`."""
-    values = read_yaml(path)
+    values = read_yaml(config) if config else {}
     if "trust" in values:
         raise UsageError(
-            f"{path} sets trust, which a file may not do: remove it, and give --trust yourself."
+            f"{config} sets trust, which a file may not do: remove it, and give --trust yourself."
         )
-    return values
+    if hasattr(command, "from_arguments"):
+        return command.from_arguments(arguments, values, config, _describe(command))
+    options: Any = {"default": build(command, values)} if config else {}
+    options |= {"prog": f"dgmarl {name}", "description": _describe(command)}
+    parsed = tyro.cli(command, args=arguments, registry=NUMBERS, **options)
+    _require_trust(config, values, parsed, arguments)
+    return parsed
 
 
 def _require_trust(path: str, values: dict[str, Any], parsed: Any, arguments: list[str]) -> None:
@@ -147,7 +130,7 @@ def _require_trust(path: str, values: dict[str, Any], parsed: Any, arguments: li
             require_trust(path, env=name, trust=getattr(parsed, "trust", False))
 
 
-def load_command(name: str) -> "type[Command]":
+def load_command(name: str) -> Any:
     """Import the class of a command."""
     module, _, attribute = commands()[name].partition(":")
     try:
@@ -159,13 +142,14 @@ def load_command(name: str) -> "type[Command]":
         ) from error
 
 
-def _describe(command: "type[Command]") -> str:
+def _describe(command: type) -> str:
     about = " ".join((command.__doc__ or "").split())
     return f"{about} --config FILE.yaml reads options, --save-config FILE.yaml writes them."
 
 
-def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | None]:
-    """Remove `--option VALUE` or `--option=VALUE` from the arguments."""
+def _take_option(arguments: list[str], option: str) -> tuple[list[str], str]:
+    """Remove `--option VALUE` or `--option=VALUE` from the arguments; the value is empty without
+    this option."""
     for k, argument in enumerate(arguments):
         if argument == option:
             value, rest = next(iter(arguments[k + 1 :]), ""), arguments[k + 2 :]
@@ -176,4 +160,4 @@ def _take_option(arguments: list[str], option: str) -> tuple[list[str], str | No
         if not value:
             raise UsageError(f"{option} needs the path of a YAML file.")
         return arguments[:k] + rest, value
-    return arguments, None
+    return arguments, ""

@@ -1,14 +1,14 @@
-"""Shared by commands: types of options, the command protocol, and small helpers."""
+"""Shared by commands: types of options, and small helpers."""
 
 import dataclasses
 import typing
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from dgmarl.config.ranges import check_options
+from dgmarl.config.ranges import check_fields
 from dgmarl.config.yaml import convert
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
@@ -30,34 +30,32 @@ class NotANumberError(Exception):
         return f"{flags[0] if flags else 'A number'} is {shown!r}, but must be {wanted}."
 
 
-def _number(kind: type, metavar: str, wanted: str) -> tyro.constructors.PrimitiveConstructorSpec:
+NUMBERS = tyro.constructors.ConstructorRegistry()
+"""Parses all numbers of a command line; an integer may be written 1e6."""
+
+
+@NUMBERS.primitive_rule
+def _number(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec | None:
+    kind: Any = info.type
+    if kind not in (int, float):
+        return None
+
     def read(texts: list[str]) -> Any:
         try:
             return convert(texts[0], kind, "the number")
         except UsageError:
+            wanted = "a whole number" if kind is int else "a number"
             raise NotANumberError(texts[0], wanted) from None
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar=metavar,
+        metavar=kind.__name__.upper(),
         instance_from_str=read,
         is_instance=lambda value: isinstance(value, int | kind) and not isinstance(value, bool),
         str_from_instance=lambda value: [str(value)],
     )
-
-
-COUNT = _number(int, "INT", "a whole number")
-"""An integer, which may be written 1e6."""
-FLOAT = _number(float, "FLOAT", "a number")
-NUMBERS = tyro.constructors.ConstructorRegistry()
-"""Parses all numbers of a command line by `COUNT` and `FLOAT`."""
-
-
-@NUMBERS.primitive_rule
-def _read_number(
-    info: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec | None:
-    return {int: COUNT, float: FLOAT}.get(info.type)
 
 
 def left_out(metavar: str, name: str | None = None) -> Any:
@@ -70,7 +68,6 @@ RunPath = tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
 Trust = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 Folder = Annotated[Path | None, left_out("DIR")]
 Options = tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")]]
-Count = Annotated[int, COUNT]
 OptionalCount = Annotated[int | None, left_out("INT")]
 
 
@@ -92,15 +89,15 @@ class Execution:
 
     workers: OptionalCount = None
     """Programs to run at a time; default: 1, with Ray as many as the cluster has room for."""
-    batched: Count = 8
+    batched: int = 8
     """Maximum number of runs of equal shape to batch into one program."""
     executor: Literal["local", "ray"] = "local"
     """Train on this machine or on a Ray cluster (pip install 'dgmarl[ray]')."""
     address: str = "local"
     """Address of the Ray cluster: auto, ray://HOST:10001, HOST:PORT, or local to start one."""
-    cpus: Count = 1
+    cpus: int = 1
     """CPU cores per program, with Ray."""
-    gpus: Annotated[float, FLOAT] = 0.0
+    gpus: float = 0.0
     """GPUs per program, with Ray; with 0.25 four programs share a GPU."""
     storage: Annotated[str, left_out("URL")] = ""
     """Storage that transfers runs between machines without a shared disk, such as s3://..."""
@@ -111,14 +108,6 @@ class Execution:
 
         of_ray = {name: getattr(self, name) for name in ("address", "cpus", "gpus", "storage")}
         return resources_of(self.workers, self.batched, retries, self.executor, **of_ray)
-
-
-class Command(Protocol):
-    """A dataclass of options that can be run."""
-
-    def run(self) -> int:
-        """Do the work and return the exit code."""
-        ...
 
 
 def counted(n: int, noun: str) -> str:
@@ -154,7 +143,7 @@ def check_command(command: Any, arguments: list[str]) -> None:
     options = getattr(command, "options", command)
     if not type(options).__module__.startswith("dgmarl."):
         return  # options of other packages may have other meanings
-    check_options(options)
+    check_fields(options, flags=True)
     hints = typing.get_type_hints(type(options), include_extras=True)
     for field in dataclasses.fields(options):
         flag, value = f"--{field.name.replace('_', '-')}", getattr(options, field.name)

@@ -11,7 +11,6 @@ from dgmarl.cli import commands, load_command
 from dgmarl.cli.flags import spellings
 from dgmarl.cli.overview import summary
 
-COMMON = ("config", "save-config", "help")
 BASH = """\
 _dgmarl() {{
     local words="" word="${{COMP_WORDS[COMP_CWORD]}}"
@@ -45,19 +44,15 @@ class Completion:
 
 def flags_of(name: str) -> list[str]:
     """The flags of a command, without the dashes."""
-    command: typing.Any = load_command(name)
-    own = command.flag_names() if hasattr(command, "flag_names") else _fields(command)
-    return [*sorted({spellings(field)[0] for field in own}), *COMMON]
-
-
-def _fields(command: type) -> list[str]:
-    """Fields that are flags: all but the positional ones."""
-    hints = typing.get_type_hints(command, include_extras=True)
-    return [
-        field.name
-        for field in dataclasses.fields(typing.cast(typing.Any, command))
-        if tyro.conf.Positional not in typing.get_args(hints[field.name])[1:]
-    ]
+    command = load_command(name)
+    if hasattr(command, "flag_names"):
+        own = command.flag_names()
+    else:
+        hints = typing.get_type_hints(command, include_extras=True)
+        names = [field.name for field in dataclasses.fields(command)]
+        positional = tyro.conf.Positional
+        own = [name for name in names if positional not in typing.get_args(hints[name])[1:]]
+    return [*sorted({spellings(field)[0] for field in own}), "config", "save-config", "help"]
 
 
 def _bash(flags: dict[str, list[str]], shell: str) -> str:

@@ -26,6 +26,8 @@ from dgmarl.runs.run import Run
 
 CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
 CREDITS = tuple(CREDIT_NAMES)
+STEPS = 120_000
+"""Training steps per seed at scale 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,20 +37,14 @@ class Task:
     title: str
     about: str
     env: str
-    options: dict[str, Any]
-    steps: int
     overrides: dict[str, Any]
 
     def config(self, credit: str, seeds: int, scale: float) -> TrainConfig:
         """Configuration of the run with one credit rule."""
-        steps = max(int(self.steps * scale), 2000)
-        overrides = {
-            "evaluation.episodes": 32,
-            "evaluation.interval": max(steps // 10, 1),
-            **self.overrides,
-        }
-        values = {"seeds": seeds, "steps": steps, "env_options": self.options}
-        return resolve(self.env, f"ippo-{credit}", overrides, "paper", **values)
+        steps = max(int(STEPS * scale), 2000)
+        evaluation = {"evaluation.episodes": 32, "evaluation.interval": steps // 10}
+        overrides = {**evaluation, **self.overrides}
+        return resolve(self.env, f"ippo-{credit}", overrides, "paper", seeds=seeds, steps=steps)
 
 
 FORAGING = Task(
@@ -56,17 +52,13 @@ FORAGING = Task(
     "Lifting a food takes both foragers, but only one of them is rewarded: with local reward the "
     "other has no reason to help.",
     "lbf/7x7-2p-2f-coop",
-    {"horizon": 25},
-    120_000,
-    {"rollout_length": 25, "learner.learning_rate": 1e-3},
+    {"env_options.horizon": 25, "rollout_length": 25, "learner.learning_rate": 1e-3},
 )
 SPREAD = Task(
     "Star-Spread, five agents",
     "A leaf is rewarded for being near any landmark, the hub for the coverage of all landmarks; "
     "every reward has independent noise.",
     "star-spread/5",
-    {},
-    120_000,
     {},
 )
 TASKS = (FORAGING, SPREAD)
@@ -106,12 +98,5 @@ def demo_page(results: dict[tuple[Task, str], Run]) -> str:
 
 def _curves(task: Task, credit: str, result: Run) -> Result:
     density = {name: result.metrics[name] for name in ("graph_density",) if name in result.metrics}
-    return Result(
-        "demo",
-        task.title,
-        f"ippo-{credit}",
-        task.env,
-        result.steps,
-        result.returns.mean(axis=-1),
-        density,
-    )
+    curves = result.steps, result.returns.mean(axis=-1), density
+    return Result("demo", task.title, f"ippo-{credit}", task.env, *curves)

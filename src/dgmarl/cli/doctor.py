@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from dgmarl import __version__
 
@@ -54,7 +53,14 @@ class Doctor:
             f"self-test: foraging, {N_ENVS} environments, compiled in {compiling:.1f} s, "
             f"{speed:,.0f} steps/s with random actions"
         )
-        reasons = causes(facts())
+        reasons = causes(
+            jax.default_backend(),
+            any(Path("/dev").glob("nvidia[0-9]*")),
+            jax.local_device_count(),
+            count_cores(),
+            os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+            os.environ,
+        )
         print("\n  ".join(["possible causes of slow training:", *(reasons or ["none found"])]))
         return 0
 
@@ -92,64 +98,32 @@ def self_test() -> tuple[float, float]:
     return compiled - begin, speed
 
 
-class Facts(NamedTuple):
-    """Properties of this machine that affect the speed."""
+def causes(
+    backend: str,
+    gpu_present: bool,
+    n_devices: int,
+    n_cores: int,
+    load: float,
+    settings: Mapping[str, str],
+) -> list[str]:
+    """Possible causes of slow training, each with what to do.
 
-    backend: str
-    """JAX backend: cpu, gpu or tpu."""
-    gpu_present: bool
-    """The system has an NVIDIA GPU."""
-    n_devices: int
-    n_cores: int
-    load: float
-    """Load average over one minute."""
-    settings: Mapping[str, str]
-    """Environment variables."""
-
-
-def facts() -> Facts:
-    """The properties of this machine."""
-    import jax
-
-    from dgmarl.device import count_cores
-
-    return Facts(
-        jax.default_backend(),
-        any(Path("/dev").glob("nvidia[0-9]*")),
-        jax.local_device_count(),
-        count_cores(),
-        os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
-        os.environ,
-    )
-
-
-def causes(found: Facts) -> list[str]:
-    """Possible causes of slow training, each with what to do."""
-    reasons, settings = [], found.settings
-    if found.backend == "cpu" and found.gpu_present:
-        reasons.append(
-            "JAX does not use the GPU of this machine: `pip install 'dgmarl[cuda]'`, and leave "
-            "JAX_PLATFORMS unset"
-        )
-    elif found.backend == "cpu":
-        reasons.append(
-            "no accelerator: expect tens of thousands of steps/s; on a GPU many seeds cost little "
-            "more than one (docs/performance.md)"
-        )
-    if found.load > 1.5 * found.n_cores:
-        reasons.append(
-            f"{found.load:.0f} processes compete for {found.n_cores} cores: wait or stop some"
-        )
-    if found.backend == "cpu" and found.n_devices < found.n_cores:
-        reasons.append(
-            f"JAX uses {found.n_devices} of {found.n_cores} cores for seeds: unset "
-            "JAX_NUM_CPU_DEVICES and --xla_force_host_platform_device_count"
-        )
-    if "JAX_COMPILATION_CACHE_DIR" not in settings:
-        reasons.append(
-            "compiled programs are not cached: `export JAX_COMPILATION_CACHE_DIR=~/.cache/jax`"
-        )
+    backend: of JAX: cpu, gpu or tpu. gpu_present: the system has an NVIDIA GPU. load: average over
+    one minute. settings: environment variables."""
+    on_cpu, busy = backend == "cpu", load > 1.5 * n_cores
+    uncached = "JAX_COMPILATION_CACHE_DIR" not in settings
+    reasons = {
+        "JAX does not use the GPU of this machine: `pip install 'dgmarl[cuda]'`, and leave "
+        "JAX_PLATFORMS unset": on_cpu and gpu_present,
+        "no accelerator: expect tens of thousands of steps/s; on a GPU many seeds cost little more "
+        "than one (docs/performance.md)": on_cpu and not gpu_present,
+        f"{load:.0f} processes compete for {n_cores} cores: wait or stop some": busy,
+        f"JAX uses {n_devices} of {n_cores} cores for seeds: unset JAX_NUM_CPU_DEVICES and "
+        "--xla_force_host_platform_device_count": on_cpu and n_devices < n_cores,
+        "compiled programs are not cached: "
+        "`export JAX_COMPILATION_CACHE_DIR=~/.cache/jax`": uncached,
+    }
     for name in ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_ENABLE_X64"):
-        if settings.get(name, "0").lower() not in ("", "0", "false"):
-            reasons.append(f"{name} is set, which makes programs slower: unset it")
-    return reasons
+        is_set = settings.get(name, "0").lower() not in ("", "0", "false")
+        reasons[f"{name} is set, which makes programs slower: unset it"] = is_set
+    return [reason for reason, applies in reasons.items() if applies]

@@ -10,17 +10,9 @@ import textwrap
 import typing
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import tyro
-
-
-class Words(NamedTuple):
-    """The flags and positional words of a command line, as text."""
-
-    options: dict[str, str]
-    """Values by flag, without leading dashes, with hyphens for underscores."""
-    positional: list[str]
 
 
 def flag_class(config: Any, leave_out: Iterable[str] = ()) -> type:
@@ -32,18 +24,13 @@ def flag_class(config: Any, leave_out: Iterable[str] = ()) -> type:
     for field in dataclasses.fields(config):
         if field.name in leave_out:
             continue
-        value, name = getattr(config, field.name), field.name.rstrip("_")
-        argument = tyro.conf.arg(name=name, help=docs.get(field.name))
+        value, hint = getattr(config, field.name), hints[field.name]
         if dataclasses.is_dataclass(value):
-            nested = flag_class(value)
-            fields.append((field.name, Annotated[nested, argument], nested()))
-        else:
-            fields.append((field.name, Annotated[hints[field.name], argument], value))
-    made = dataclasses.make_dataclass(
-        type(config).__name__,
-        [(name, hint, dataclasses.field(default=value)) for name, hint, value in fields],
-        frozen=True,
-    )
+            hint = flag_class(value)
+            value = hint()
+        argument = tyro.conf.arg(name=field.name.rstrip("_"), help=docs.get(field.name))
+        fields.append((field.name, Annotated[hint, argument], dataclasses.field(default=value)))
+    made = dataclasses.make_dataclass(type(config).__name__, fields, frozen=True)
     made.__doc__ = type(config).__doc__
     return made
 
@@ -52,11 +39,8 @@ def leaves(parsed: Any, where: str = "") -> dict[str, Any]:
     """Values by dotted name, `learner.hidden`, of an instance of a `flag_class`."""
     found = {}
     for field in dataclasses.fields(parsed):
-        value = getattr(parsed, field.name)
-        if dataclasses.is_dataclass(value):
-            found |= leaves(value, f"{where}{field.name}.")
-        else:
-            found[f"{where}{field.name}"] = value
+        name, value = f"{where}{field.name}", getattr(parsed, field.name)
+        found |= leaves(value, f"{name}.") if dataclasses.is_dataclass(value) else {name: value}
     return found
 
 
@@ -66,21 +50,24 @@ def spellings(name: str) -> tuple[str, str]:
     return ".".join([*groups, last]), ".".join([*groups, f"no-{last}"])
 
 
-def scan(arguments: Iterable[str], switches: Iterable[str]) -> Words:
-    """Split a command line. switches: flags that take no value."""
-    words, no_value = Words({}, []), {"h", "help", *switches}
+def scan(
+    arguments: Iterable[str], switches: Iterable[str] = ()
+) -> tuple[dict[str, str], list[str]]:
+    """The values of a command line by flag, without leading dashes and with hyphens for
+    underscores, and its positional words. switches: flags that take no value."""
+    options, positional, no_value = {}, [], {"h", "help", *switches}
     rest = [*arguments]
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or word == "-":
-            words.positional.append(word)
+            positional.append(word)
             continue
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("_", "-")
         if not equals and name not in no_value and rest and not rest[0].startswith("--"):
             value = rest.pop(0)
-        words.options[name] = value
-    return words
+        options[name] = value
+    return options, positional
 
 
 def switches_of(values: Mapping[str, Any]) -> set[str]:

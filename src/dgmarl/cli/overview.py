@@ -82,14 +82,12 @@ def overview(commands: Mapping[str, str]) -> str:
         found = [name for name in names if name in commands]
         lines += ["", title] * bool(found)
         lines += [f"  {name:<{width}}  {summary(commands[name])}" for name in found]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "Every command takes --config FILE.yaml (read options) and --save-config FILE.yaml",
-            "(write the resolved options, for --config).",
-        ]
-    )
+    lines += [
+        "",
+        "Every command takes --config FILE.yaml (read options) and --save-config FILE.yaml",
+        "(write the resolved options, for --config).",
+    ]
+    return "\n".join(lines)
 
 
 def summary(place: str) -> str:

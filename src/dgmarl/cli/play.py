@@ -52,12 +52,10 @@ class Evaluate(Trusting):
         from dgmarl import api
         from dgmarl.report.statistics import mean_interval
         from dgmarl.report.table import plain_interval
-        from dgmarl.runs.folder import RunFolder
 
-        returns = api.evaluate(
-            self.run_folder, self.episodes, self.seed, self.which, trust=self.trust
-        )
-        first, means = RunFolder(self.run_folder).config().seed, returns.mean(axis=1)
+        run = api.load(self.run_folder, which=self.which, trust=self.trust)
+        returns = run.evaluate(self.episodes, self.seed)
+        first, means = run.config.seed, returns.mean(axis=1)
         overall = mean_interval(means)
         if self.json:
             seeds = {str(first + k): float(mean) for k, mean in enumerate(means)}
@@ -126,12 +124,8 @@ class Watch(Trusting):
 
         key = jax.random.key(self.seed)
         if Path(self.what).is_dir():
-            run = api.load(
-                self.what,
-                self.trained_seed,
-                "best" if self.policy == "best" else "last",
-                trust=self.trust,
-            )
+            which = "best" if self.policy == "best" else "last"
+            run = api.load(self.what, self.trained_seed, which, trust=self.trust)
             if self.policy != "random":
                 return run.replay(key, self.episodes, self.policy, UNLIMITED)
             env = run.env
@@ -168,10 +162,8 @@ class Graph(Trusting):
 
         with status(f"recording {counted(self.episodes, 'episode')} of {self.run_folder}"):
             run = api.load(self.run_folder, self.trained_seed, trust=self.trust)
-            seed = run.config.seed if self.trained_seed is None else self.trained_seed
-            compared = record_graphs(
-                run, jax.random.key(self.seed), self.episodes, f"{run.config.method} (seed {seed})"
-            )
+            name = f"{run.config.method} (seed {run.config.seed + run.index})"
+            compared = record_graphs(run, jax.random.key(self.seed), self.episodes, name)
             write_atomic(self.out, graph_page(compared, run_or_reason(self.run_folder)))
         print(f"Open {self.out.absolute().as_uri()}")
         return 0

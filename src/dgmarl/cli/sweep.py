@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from dgmarl.cli.common import Count, Execution, OptionalFolder, Trust, counted
+from dgmarl.cli.common import Execution, OptionalFolder, Trust, counted
 from dgmarl.cli.guard import AGAIN, EXIT_USAGE, printable
 from dgmarl.config.yaml import read_yaml
 
@@ -22,7 +22,7 @@ class Sweep(Execution):
     """Configuration file in which every list is an axis of the grid."""
     out: OptionalFolder = None
     """Folder for the run folders; default: runs/GRID."""
-    retries: Count = 0
+    retries: int = 0
     """Number of times that a failed run is retried."""
     trust: Trust = False
     """Execute code that the grid names, even if never trained or checked on this machine."""

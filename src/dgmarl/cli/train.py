@@ -24,10 +24,10 @@ from dgmarl.cli.guard import AGAIN
 from dgmarl.config.convert import upgrade
 from dgmarl.config.methods import METHODS, find_method
 from dgmarl.config.presets import is_tuned
-from dgmarl.config.ranges import check_options
-from dgmarl.config.resolve import extend, merge_file
+from dgmarl.config.ranges import check_fields
+from dgmarl.config.resolve import extend, resolve
 from dgmarl.config.schema import TrainConfig
-from dgmarl.config.yaml import parse_assignments
+from dgmarl.config.yaml import dotted, parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
 from dgmarl.trust import is_code, require_trust
@@ -36,10 +36,6 @@ WITH_RESUME = {
     *("resume", "steps", "keep-every", "track", "quiet", "no-quiet", "trust", "devices", "process")
 }
 """Flags that may be combined with --resume, and itself."""
-DeviceCount = Annotated[str | None, left_out("N|all")]
-Place = Annotated[str | None, left_out("I/N@HOST:PORT")]
-
-Trackers = Annotated[tuple[Literal["tensorboard", "wandb"], ...], tyro.conf.UseAppendAction]
 
 
 @dataclass(frozen=True)
@@ -64,13 +60,13 @@ class TrainOptions:
     trust: Trust = False
     """Execute code (environment, graph, network) that a folder or file names (--resume,
     --init-from, --config), even if never trained or checked on this machine."""
-    track: Trackers = ()
+    track: tyro.conf.UseAppendAction[tuple[Literal["tensorboard", "wandb"], ...]] = ()
     """Also log to TensorBoard (files in the run folder) or Weights & Biases (configured by its
     environment variables, such as WANDB_PROJECT and WANDB_MODE=offline)."""
-    devices: DeviceCount = None
+    devices: Annotated[str | None, left_out("N|all")] = None
     """Number of devices, over which the seeds are divided, then the environments of each seed;
     default: as many as divide the seeds."""
-    process: Place = None
+    process: Annotated[str | None, left_out("I/N@HOST:PORT")] = None
     """Train one run in N processes, started with the same options: I/N@HOST:PORT is process I, with
     the address of process 0, which writes the run folder; auto: from Slurm or MPI."""
     quiet: bool = False
@@ -98,15 +94,15 @@ class Train:
     ) -> "Train":
         """Parse the command line; `file` holds the values of `--config`, read from `origin`."""
         arguments, file = _environment_options(arguments), upgrade(file or {})
-        given = scan(arguments, ()).options
+        given, _ = scan(arguments)
         method = given.get("method") or file.get("method") or TrainConfig.method
         find_method(str(method))
         # The defaults depend on ENV. To distinguish it from the values of flags, it must be known
         # which flags take a value, which is the same for every environment.
         plain_flags = _flags(_default({}, "", str(method), {}))
-        words = scan(arguments, switches_of(leaves(plain_flags())))
-        env = words.positional[0] if words.positional else str(file.get("env", ""))
-        default = _default(file, env, str(method), words.options)
+        given, positional = scan(arguments, switches_of(leaves(plain_flags())))
+        env = positional[0] if positional else str(file.get("env", ""))
+        default = _default(file, env, str(method), given)
         parsed: Any = tyro.cli(
             _flags(default),
             args=arguments,
@@ -115,14 +111,14 @@ class Train:
             description=description,
         )
         options = TrainOptions(**{f.name: getattr(parsed, f.name) for f in fields(TrainOptions)})
-        check_options(options)
+        check_fields(options, flags=True)
         if options.resume is not None:
-            if file or words.positional or words.options.keys() - WITH_RESUME:
+            if file or positional or given.keys() - WITH_RESUME:
                 raise UsageError(
                     "--resume continues a run with its own configuration: give no other options "
                     "than --steps, --keep-every, --track, --devices, --process, --quiet, --trust."
                 )
-            return cls(options, None, parsed.steps if "steps" in words.options else None)
+            return cls(options, None, parsed.steps if "steps" in given else None)
         if not env:
             raise UsageError(
                 "train needs an environment, for example `dgmarl train star-spread/5`, or "
@@ -131,12 +127,12 @@ class Train:
         typed = {
             name: value
             for name, value in leaves(parsed).items()
-            if words.options.keys() & set(spellings(name))
+            if given.keys() & set(spellings(name))
             if name != "method" and not hasattr(options, name)
         }
         overrides = {**typed, **parse_assignments(options.set)}
         merge = partial(_merge, file, env, str(method), overrides, options.preset)
-        typed_names = overrides.keys() | ({"env"} if words.positional else set())
+        typed_names = overrides.keys() | ({"env"} if positional else set())
         from_file = {k: name for k, name in merge().names.items() if k not in typed_names}
         require_trust(origin, trust=options.trust, **from_file)
         if not is_code(env):
@@ -202,13 +198,11 @@ class Train:
         with TrainingDisplay(label, config.steps, options.quiet or not hosts.leads()) as display:
             callbacks = [display, *trackers]
             common = {"devices": options.devices, "keep_every": options.keep_every}
+            trust, source = options.trust, options.init_from
             if options.resume:
-                trust, steps = options.trust, self.more_steps
-                result = api.resume(out, callbacks, steps=steps, trust=trust, **common)
+                result = api.resume(out, callbacks, steps=self.more_steps, trust=trust, **common)
             else:
-                params = None
-                if options.init_from:
-                    params = api.load(options.init_from, trust=options.trust).params
+                params = api.load(source, trust=trust).params if source else None
                 result = api.train_config(config, out, params, callbacks, **common)
         if not hosts.leads():
             return 0
@@ -238,18 +232,32 @@ def _merge(
     preset: Any,
     like: str = "",
 ) -> TrainConfig:
-    rest = dict(overrides)
+    """The configuration from the preset, the file and the flags, of which later ones take
+    precedence.
+
+    If `method` is not the file's, the fields that define the file's method are dropped, and the
+    other learner and credit fields too unless both methods have the same class of them."""
+    before, after = find_method(str(file.get("method", method))), find_method(method)
     for name in ("env", "method"):
-        if name in rest:
+        if name in overrides:
             raise UsageError(f"--set {name}=... is not allowed: give ENV or --method instead.")
-    if "graph" in rest and not find_method(method).uses_graph:
+    if "graph" in overrides and not after.uses_graph:
         others = ", ".join(name for name, each in METHODS.items() if each.uses_graph)
         raise UsageError(
-            f"--graph is {rest['graph']}, but {method} uses no graph: leave it out, or choose one "
-            f"of {others}."
+            f"--graph is {overrides['graph']}, but {method} uses no graph: leave it out, or choose "
+            f"one of {others}."
         )
-    graph = rest.pop("graph", file.get("graph", TrainConfig.graph))
-    return merge_file(file, env, method, rest, preset, graph=graph, like=like)
+    given = dotted(file, leave_out=("env", "method", "format"))
+    if before is not after:
+        dropped = [f"learner.{name}" for name in before.allowed]
+        if before.learner_config is not after.learner_config:
+            dropped.append("learner.")
+        if before.credit_config is not after.credit_config:
+            dropped.append("credit.")
+        given = {k: v for k, v in given.items() if not k.startswith(tuple(dropped))}
+    given |= overrides
+    graph = given.pop("graph", TrainConfig.graph)
+    return resolve(env, method, given, preset, like, graph=graph)
 
 
 def _flags(default: TrainConfig) -> type:

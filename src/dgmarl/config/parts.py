@@ -13,7 +13,6 @@ RewardScaling = Literal["none", "scale", "standardise"]
 AdvantageForm = Literal["td", "return"]
 OthersWeight = Literal["mean", "sum"]
 RewardGraphKind = Literal["none", "self", "measured", "oracle"]
-RewardModelKind = Literal["simulator", "learned"]
 Precision = Literal["float32", "float16"]
 NETWORKS = {"network": ("fc", "gru"), "critic_network": ("fc",)}
 """Learner fields that name a network, and the built-in networks of each."""
@@ -240,7 +239,7 @@ class KHopCreditConfig(CreditConfig):
 class DifferenceCreditConfig(CreditConfig):
     """Difference rewards."""
 
-    reward_model: RewardModelKind = "simulator"
+    reward_model: Literal["simulator", "learned"] = "simulator"
     """Source of the team reward under other actions: the simulator (exact), or a model learned
     from the batches, for environments that cannot be simulated again from a state."""
 

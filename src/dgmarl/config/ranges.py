@@ -88,20 +88,14 @@ def check_number(name: str, value: float | None, shown: str = "") -> None:
         raise UsageError(f"{shown or name} is {_written(value)}, but must be {RANGES[name]}.")
 
 
-def check_fields(part: Any, section: str = "") -> None:
-    """Check every field of a configuration, or of a section of it, that has a range."""
+def check_fields(part: Any, section: str = "", *, flags: bool = False) -> None:
+    """Check every field with a range of a configuration, or of a section of it. flags: it is a
+    command, whose fields are shown as flags."""
     for field in dataclasses.fields(part):
         name = f"{section}.{field.name}" if section else field.name
+        shown = f"--{name.replace('_', '-')}" if flags else name
         if name in RANGES:
-            check_number(name, getattr(part, field.name))
-
-
-def check_options(options: Any) -> None:
-    """Check every option of a command that has a range."""
-    for field in dataclasses.fields(options):
-        if field.name in RANGES:
-            flag = f"--{field.name.replace('_', '-')}"
-            check_number(field.name, getattr(options, field.name), flag)
+            check_number(name, getattr(part, field.name), shown)
 
 
 def _written(value: float) -> str:

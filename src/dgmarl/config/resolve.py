@@ -46,7 +46,8 @@ def resolve(
     given = {**dotted(sections), **(overrides or {})}
     networks = {f"learner.{name}" for name in NETWORKS} & given.keys()
     names = {"env": env, "graph": graph, **{name: given[name] for name in networks}}
-    numbers = {**entry.implied(), **entry.preset(like or env, preset)}
+    defining = {f"learner.{name}": allowed[0] for name, allowed in entry.allowed.items()}
+    numbers = {**defining, **entry.preset(like or env, preset)}
     numbers = {name: value for name, value in numbers.items() if name not in values}
     flat = {**values, **numbers, **given, **{k: absolute_name(str(v)) for k, v in names.items()}}
     config = build(TrainConfig, {**nested(flat), "method": method})
@@ -54,30 +55,6 @@ def resolve(
         return config
     interval = min(config.evaluation.interval, max(config.steps // EVALUATIONS, 1))
     return override(config, {"evaluation.interval": interval})
-
-
-def merge_file(
-    file: Mapping[str, Any],
-    env: str,
-    method: str,
-    overrides: Mapping[str, Any],
-    preset: Preset,
-    **values: Any,
-) -> TrainConfig:
-    """`resolve` with a configuration file that takes precedence over the preset.
-
-    If `method` is not the file's, the fields that define the file's method are dropped, and the
-    other learner and credit fields too unless both methods have the same class of them."""
-    from_file = dotted(file, leave_out=("env", "method", "format", *values))
-    before, after = find_method(str(file.get("method", method))), find_method(method)
-    if before.name != after.name:
-        dropped = [f"learner.{name}" for name in before.allowed]
-        if before.learner_config is not after.learner_config:
-            dropped.append("learner.")
-        if before.credit_config is not after.credit_config:
-            dropped.append("credit.")
-        from_file = {k: v for k, v in from_file.items() if not k.startswith(tuple(dropped))}
-    return resolve(env, method, {**from_file, **overrides}, preset, **values)
 
 
 def with_n_envs(config: TrainConfig, horizon: int) -> TrainConfig:

@@ -68,10 +68,14 @@ class TrainConfig:
         return {"learner": method.learner_config, "credit": method.credit_config}
 
     @property
+    def all_seeds(self) -> range:
+        """The seeds of the run."""
+        return range(self.seed, self.seed + self.seeds)
+
+    @property
     def names(self) -> dict[str, str]:
         """Fields that may name Python code, for `dgmarl.trust`."""
-        fields = {name: str(getattr(self.learner, name, "")) for name in NETWORKS}
-        networks = {f"learner.{name}": value for name, value in fields.items()}
+        networks = {f"learner.{name}": str(getattr(self.learner, name, "")) for name in NETWORKS}
         return {"env": self.env, "graph": self.graph, **networks}
 
     def __post_init__(self) -> None:

@@ -50,11 +50,12 @@ def build(cls: type[Config], values: Mapping[str, Any], where: str = "") -> Conf
                 f"{_path(where, name)} is not a field of {cls.__name__}; "
                 f"{suggest(str(name), fields)}"
             )
-    missing = [name for name, field in fields.items() if name not in values and _required(field)]
-    if missing:
-        raise UsageError(
-            f"{_path(where, missing[0])} is missing: {cls.__name__} needs it, so give it a value."
-        )
+    for name, field in fields.items():
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if required and name not in values:
+            raise UsageError(
+                f"{_path(where, name)} is missing: {cls.__name__} needs it, so give it a value."
+            )
     return cls(
         **{name: convert(value, hints[name], _path(where, name)) for name, value in values.items()}
     )
@@ -283,10 +284,6 @@ def _dumper() -> Any:
 
     PlainDumper.add_implicit_resolver(*POWERS)
     return PlainDumper
-
-
-def _required(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _path(where: str, name: object) -> str:

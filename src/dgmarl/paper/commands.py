@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from dgmarl.cli.common import (
-    Count,
     Execution,
     OptionalCount,
     OptionalFolder,
@@ -43,7 +42,7 @@ class Reproduce(Programs):
     """motivation, random-graphs, mpe, lbf, smaclite, or all."""
     out: OutputFolder = Path("reproduction")
     """Folder for results, run folders, figures, tables and index.html."""
-    seeds: Count = 10
+    seeds: int = 10
     """Seeds per run."""
     steps: OptionalCount = None
     """Environment steps per seed. Default: the paper's."""

@@ -375,7 +375,7 @@ def _episode_returns(folder: Path, n_evaluations: int) -> np.ndarray | None:
     """returns[seed, evaluation, episode]; None if missing or not as long as the curves."""
     if not (folder / RETURNS).exists():
         return None
-    returns = read_returns(folder).returns
+    _, returns = read_returns(folder)
     return returns if returns.shape[1] == n_evaluations else None
 
 

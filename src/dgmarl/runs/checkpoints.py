@@ -6,7 +6,6 @@ either a complete checkpoint or a `.writing` folder, which is ignored, and a dam
 checkpoint is detected and skipped for the one before."""
 
 import errno
-import hashlib
 import logging
 import os
 import re
@@ -18,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dgmarl.arrays import unwrap_keys, wrap_keys
 from dgmarl.errors import RunError, UsageError, one_line
-from dgmarl.files import from_json, read_bytes, to_json, unwritable, write_atomic
+from dgmarl.files import from_json, read_bytes, sha256, to_json, unwritable, write_atomic
 
 KEPT = 2
 """Number of latest checkpoints that are kept: one to continue from and one as a fallback."""
@@ -45,7 +44,8 @@ def save_checkpoint(
     every `keep_every`-th. run: id of the run. history: files to keep with the state."""
     final = path_of(folder, index)
     writing = final.with_name(f"{final.name}.writing")
-    leaves = _named_leaves(state)
+    # Orbax does not store empty arrays.
+    leaves = {name: np.asarray(leaf) for name, leaf in _paths(unwrap_keys(state)) if leaf.size}
     about = {"run": run, "index": index, "step": _steps(leaves)}
     files = {**(history or {}), ABOUT: to_json(about)}
     try:
@@ -62,10 +62,10 @@ def save_checkpoint(
         shutil.rmtree(writing, ignore_errors=True)
         if isinstance(error, UsageError | RunError):
             raise
-        if isinstance(error, OSError) and error.strerror:
-            raise unwritable(final, error) from None
-        # Orbax reports errors of its storage layer as ValueError.
-        raise unwritable(final, OSError(errno.EIO, one_line(error))) from None
+        if not isinstance(error, OSError) or not error.strerror:
+            # Orbax reports errors of its storage layer as ValueError.
+            error = OSError(errno.EIO, one_line(error))
+        raise unwritable(final, error) from None
     for number in indices(folder)[:-KEPT]:
         if not keep_every or number % keep_every:
             shutil.rmtree(path_of(folder, number), ignore_errors=True)
@@ -146,7 +146,7 @@ def indices(folder: Path) -> list[int]:
 
 def _restore(path: Path, about: dict[str, Any], template: Any) -> Any:
     stored = _read_arrays(path / "state")
-    raw = jax.eval_shape(_raw, template)
+    raw = jax.eval_shape(unwrap_keys, template)
     wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in _paths(raw) if leaf.size}
     if stored.keys() != wanted.keys():
         stored = _from_format_1(stored, wanted.keys())
@@ -160,9 +160,8 @@ def _restore(path: Path, about: dict[str, Any], template: Any) -> Any:
     if about.get("step", _steps(stored)) != _steps(stored):
         raise _DamagedError("holds the state of another checkpoint")
     arrays = [stored.get(name, np.zeros(leaf.shape, leaf.dtype)) for name, leaf in _paths(raw)]
-    leaves = zip(jax.device_put(arrays), jax.tree.leaves(template), strict=True)
-    restored = [jax.random.wrap_key_data(own) if _is_key(like) else own for own, like in leaves]
-    return jax.tree.unflatten(jax.tree.structure(template), restored)
+    structure = jax.tree.structure(template)
+    return wrap_keys(jax.tree.unflatten(structure, jax.device_put(arrays)), template)
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -219,25 +218,11 @@ def _refuse_full_disk(folder: Path, n_bytes: int) -> None:
         file.truncate(n_bytes)  # fails at a limit on file sizes; writes nothing
 
 
-def _named_leaves(state: Any) -> dict[str, np.ndarray]:
-    """Leaves by path, without empty arrays, which Orbax does not store."""
-    return {name: np.asarray(leaf) for name, leaf in _paths(_raw(state)) if leaf.size}
-
-
 def _paths(tree: Any) -> list[tuple[str, Any]]:
     return [
         (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     ]
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _raw(tree: Any) -> Any:
-    """The tree with random keys as integers."""
-    return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
 
 
 def _steps(leaves: Mapping[str, np.ndarray]) -> list[int]:
@@ -247,10 +232,5 @@ def _steps(leaves: Mapping[str, np.ndarray]) -> list[int]:
 
 def _checksums(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below the folder, by relative path."""
-
-    def digest(path: Path) -> str:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
-    return {path.relative_to(folder).as_posix(): digest(path) for path in files}
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}

@@ -19,13 +19,12 @@ from dgmarl.learners.q_learning import QLearner
 from dgmarl.nets.actor_critic import OWN_NETWORKS
 from dgmarl.runs import numpy_policy
 
-KINDS = (".stablehlo", ".py")
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def check_export(path: Path) -> None:
     """Raise UsageError for an unknown suffix."""
-    if path.suffix not in KINDS:
+    if path.suffix not in (".stablehlo", ".py"):
         raise UsageError(
             f"{path} must end in .stablehlo, for jax.export, or in .py, for NumPy: choose one."
         )

@@ -30,7 +30,7 @@ import numpy as np
 
 from dgmarl import __version__
 from dgmarl.config.convert import HORIZON, removed_options, upgrade
-from dgmarl.config.schema import FORMAT_VERSION, TrainConfig
+from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, read_yaml, write_yaml
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import UsageError
@@ -103,11 +103,6 @@ class RunFolder:
             return str(from_json(read_bytes(self.path / "run.json", 1000))["id"])
         return ""
 
-    @property
-    def format(self) -> int:
-        """Format version of the folder."""
-        return int(read_yaml(self.path / "config.yaml").get("format", FORMAT_VERSION))
-
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Exclude other writers while the block runs; the system frees a killed process's lock."""
@@ -117,8 +112,10 @@ class RunFolder:
         lock = FileLock(path, timeout=0)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if os.path.lexists(path) and not _is_own_file(path):
-                raise UsageError(f"{path} is a link instead of a file: remove it.")
+            if os.path.lexists(path):  # locking truncates the file
+                found = path.lstat()
+                if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                    raise UsageError(f"{path} is a link instead of a file: remove it.")
             lock.acquire()
         except Timeout:
             raise UsageError(
@@ -128,17 +125,13 @@ class RunFolder:
         except OSError as error:
             raise unwritable(self.path, error) from None
         try:
-            self._remove_remnants()
+            for remnant in self.path.glob(".*.tmp"):  # of killed writers
+                remnant.unlink(missing_ok=True)
+            for remnant in self.checkpoints.glob("*.writing"):
+                shutil.rmtree(remnant, ignore_errors=True)
             yield
         finally:
             lock.release()
-
-    def _remove_remnants(self) -> None:
-        """Remove files that killed writers left; to be called with the lock held."""
-        for path in self.path.glob(".*.tmp"):
-            path.unlink(missing_ok=True)
-        for path in self.checkpoints.glob("*.writing"):
-            shutil.rmtree(path, ignore_errors=True)
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Append one line per row."""
@@ -159,14 +152,19 @@ class RunFolder:
     def restore(self, n_evaluations: int, config: TrainConfig) -> History:
         """Metrics and returns up to a checkpoint, from its copy. The files of the folder are
         replaced by them; later evaluations will be repeated with the same result."""
-        self._set_aside(n_evaluations)
+        for later in indices(self.checkpoints):
+            if later > n_evaluations:  # was skipped: it may belong to another run
+                path = path_of(self.checkpoints, later)
+                shutil.rmtree(path.with_suffix(".unusable"), ignore_errors=True)
+                path.rename(path.with_suffix(".unusable"))
         if not n_evaluations:
             (self.path / RETURNS).unlink(missing_ok=True)
             write_atomic(self.path / METRICS, "")
             steps = np.zeros((config.seeds, 0), int)
-            return History([], reading.Returns(steps, np.zeros((*steps.shape, 0))))
-        seeds = range(config.seed, config.seed + config.seeds)
-        read = partial(reading.read_history, seeds=seeds, steps=config.steps, n=n_evaluations)
+            return History([], steps, np.zeros((*steps.shape, 0)))
+        read = partial(
+            reading.read_history, seeds=config.all_seeds, steps=config.steps, n=n_evaluations
+        )
         copy = path_of(self.checkpoints, n_evaluations)
         # Older checkpoints have no copy.
         history = read(copy if (copy / METRICS).exists() else self.path)
@@ -180,27 +178,13 @@ class RunFolder:
                 f"checkpoint {copy.name}.",
                 stacklevel=2,
             )
-        self.write_returns(*history.returns)
+        self.write_returns(history.steps, history.returns)
         write_atomic(self.path / METRICS, _lines(history.rows))
         return history
 
-    def _set_aside(self, n_evaluations: int) -> None:
-        """Rename newer checkpoints, which were skipped: they may belong to another run."""
-        for later in indices(self.checkpoints):
-            if later > n_evaluations:
-                path = path_of(self.checkpoints, later)
-                shutil.rmtree(path.with_suffix(".unusable"), ignore_errors=True)
-                path.rename(path.with_suffix(".unusable"))
-
     def write_timing(self, timing: dict[str, Any]) -> None:
-        """Write timing with facts about host and code."""
-        write_atomic(self.path / TIMING, to_json({**timing, **host_facts()}, indent=1) + "\n")
-
-
-def _is_own_file(path: Path) -> bool:
-    """Whether the file is a regular file without further links: locking truncates it."""
-    found = path.lstat()
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+        """Replace timing.json."""
+        write_atomic(self.path / TIMING, to_json(timing, indent=1) + "\n")
 
 
 def _lines(rows: list[Any]) -> str:
@@ -210,10 +194,9 @@ def _lines(rows: list[Any]) -> str:
 def host_facts() -> dict[str, Any]:
     """Hardware, versions and peak memory of this process."""
     device = jax.local_devices()[0]
-    statistics = device.memory_stats() or {}
-    on_host = _peak_memory_mib()
+    on_device = (device.memory_stats() or {}).get("peak_bytes_in_use", 0) / 2**20
     return {
-        "peak_memory_mib": round(statistics.get("peak_bytes_in_use", 0) / 2**20 or on_host, 1),
+        "peak_memory_mib": round(on_device or _peak_memory_mib(), 1),
         "device": device.device_kind,
         "cores": os.cpu_count(),
         "python": platform.python_version(),

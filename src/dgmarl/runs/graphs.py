@@ -8,8 +8,8 @@ from jaxtyping import Array
 from dgmarl.graphs.comparison import references
 from dgmarl.graphs.interventional import intervene_batch
 from dgmarl.graphs.learned import LearnedSource
-from dgmarl.graphs.sources import as_graphs
 from dgmarl.rollout import Batch
+from dgmarl.runs.playing import infer_edges
 from dgmarl.runs.reading import graph_tag
 from dgmarl.runs.replays import UNLIMITED, Compared, make_replay
 
@@ -21,8 +21,8 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
     environment offers.
 
     policy: name of the policy on the page; default: the method."""
-    source = run.trainer.source
-    own = own_graph(run)
+    source, name = run.trainer.source, run.config.graph
+    own = graph_tag(name) if run.trainer.uses_graph and name not in REFERENCES else None
 
     def infer(batch: Batch) -> dict[str, Array]:
         graphs = {}
@@ -33,17 +33,14 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
         if own is not None and isinstance(source, LearnedSource):
             graphs[own] = source.ratios(run.graph.params, batch)
         elif own is not None:
-            graphs[own] = as_graphs(source.infer(run.graph, batch, key)).edges > 0
+            graphs[own] = infer_edges(run.trainer, run.graph, key, batch)
         return graphs
 
     recording = run.recording(key, n_episodes, references(run.env), infer)
     recorded = {name: np.asarray(graph) for name, graph in recording.graph.items()}
-    replay = make_replay(
-        run.env,
-        recording._replace(graph=None),
-        policy or run.config.method,
-        most_bytes=UNLIMITED,  # the graphs cover all episodes
-    )
+    shown = policy or run.config.method
+    # Without a size limit, because the graphs cover all episodes.
+    replay = make_replay(run.env, recording._replace(graph=None), shown, most_bytes=UNLIMITED)
     graphs = {
         name: tuple(recorded[name][k, :length] for k, length in enumerate(recording.length))
         for name in ((own,) if own else ()) + REFERENCES
@@ -51,13 +48,6 @@ def record_graphs(run: Any, key: Array, n_episodes: int, policy: str = "") -> Co
     }
     threshold = run.config.graph_model.threshold if isinstance(source, LearnedSource) else None
     return Compared(replay, graphs, threshold, _notes(run, own))
-
-
-def own_graph(run: Any) -> str | None:
-    """Short name of the run's own graph; None without one, or if it is a reference."""
-    if not run.trainer.uses_graph or run.config.graph in REFERENCES:
-        return None
-    return graph_tag(run.config.graph)
 
 
 def _notes(run: Any, own: str | None) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.recorder import Recorder
 from dgmarl.runs.replays import FILE_NAME, MOST_BYTES, Replay, make_replay, write_replay
 from dgmarl.seeds import of_seed
-from dgmarl.training import Trainer, TrainState
+from dgmarl.training import Trainer
 
 REPLAY_EPISODES = 3
 """Number of episodes recorded after training."""
@@ -49,11 +49,6 @@ def infer_edges(trainer: Trainer, graph_state: Any, key: PRNGKeyArray, batch: Ba
     return as_graphs(trainer.source.infer(graph_state, batch, key)).edges > 0
 
 
-def first_seed(state: TrainState) -> tuple[dict[str, Any], Any]:
-    """Parameters and graph state of the first seed."""
-    return of_seed((state.learner.params, state.graph_state), 0)
-
-
 def replay_of(
     config: TrainConfig,
     env: Environment,
@@ -62,21 +57,16 @@ def replay_of(
     most_bytes: int = MOST_BYTES,
 ) -> Replay:
     """A replay for pages: pictures, rewards, graphs and credit weights."""
-    return make_replay(
-        env,
-        recording,
-        f"{config.method} ({policy})",
-        credit_note(config, env),
-        credit_options(config),
-        most_bytes,
-    )
+    note, credit = credit_note(config, env), credit_options(config)
+    return make_replay(env, recording, f"{config.method} ({policy})", note, credit, most_bytes)
 
 
 def write_final_replay(recorder: Recorder, trainer: Trainer, result: TrainResult) -> None:
     """Write a replay of the first seed's final policy to the run folder, for reports."""
 
     def recorded() -> list[Recording]:
-        return [record(trainer, *first_seed(result.state), jax.random.key(0), REPLAY_EPISODES)]
+        params, graph_state = of_seed((result.state.learner.params, result.state.graph_state), 0)
+        return [record(trainer, params, graph_state, jax.random.key(0), REPLAY_EPISODES)]
 
     write_final_replays([recorder], [result], trainer.env, recorded)
 

@@ -27,19 +27,13 @@ Row = dict[str, int | float]
 """A line of metrics.jsonl."""
 
 
-class Returns(NamedTuple):
-    """Content of returns.npz."""
-
-    steps: Int[np.ndarray, "S K"]
-    returns: Float[np.ndarray, "S K E"]
-
-
 class History(NamedTuple):
     """Metrics and returns up to some evaluation."""
 
     evaluations: list[list[Row]]
     """Rows of all seeds, per evaluation; a finished seed repeats its last row."""
-    returns: Returns
+    steps: Int[np.ndarray, "S K"]
+    returns: Float[np.ndarray, "S K E"]
 
     @property
     def rows(self) -> list[Row]:
@@ -47,13 +41,14 @@ class History(NamedTuple):
         pairs = enumerate(self.evaluations)
         return [row for k, found in pairs for row in found if row["evaluation"] == k]
 
+    @property
     def metrics(self) -> dict[str, Float[np.ndarray, "S K"]]:
         """Metrics other than the returns, at every evaluation."""
         return stacked([metrics_of(found) for found in self.evaluations])
 
     def same_as(self, other: "History") -> bool:
         """Whether all numbers are equal."""
-        pairs = zip(self.returns, other.returns, strict=True)
+        pairs = zip(self[1:], other[1:], strict=True)
         return self.rows == other.rows and all(np.array_equal(*pair) for pair in pairs)
 
 
@@ -134,19 +129,25 @@ def by_evaluation(
     return complete
 
 
-def read_returns(folder: Path) -> Returns:
-    """Evaluation returns per episode, and the steps of each evaluation."""
+def read_returns(folder: Path) -> tuple[Int[np.ndarray, "S K"], Float[np.ndarray, "S K E"]]:
+    """The steps of each evaluation and its returns per episode, in returns.npz."""
     path = folder / RETURNS
     try:
         stored = read_arrays(path)
         steps, returns = stored["steps"], stored["returns"]
-        _check_returns(steps, returns)
+        shape = steps.shape
+        if len(shape) != 2 or returns.ndim != 3 or shape != returns.shape[:2] or not returns.size:
+            raise ValueError(f"steps are {shape} and returns {returns.shape}")
+        if steps.dtype.kind != "i" or returns.dtype.kind != "f" or not np.isfinite(returns).all():
+            raise ValueError("steps must be whole and returns finite numbers")
+        if (steps < 0).any() or (np.diff(steps, axis=1) < 0).any():
+            raise ValueError("steps decrease")
     except UsageError:
         raise
     except DAMAGE as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise _damaged(path, reason) from None
-    return Returns(steps, returns)
+    return steps, returns
 
 
 def read_timing(folder: Path) -> dict[str, Any]:
@@ -165,19 +166,20 @@ def scalars(values: Any) -> dict[str, Any]:
 def read_history(folder: Path, seeds: Sequence[int], steps: int, n: int | None = None) -> History:
     """The first `n` evaluations in metrics.jsonl and returns.npz, by default all of the latter;
     UsageError if the two differ."""
-    returns = read_returns(folder)
+    saved_steps, returns = read_returns(folder)
     rows = read_metrics(folder)  # read last, because the writer appends to it first
-    n = int(returns.steps.shape[1]) if n is None else n
-    found = by_evaluation(rows, seeds, steps, returns.steps)[:n]
+    n = int(saved_steps.shape[1]) if n is None else n
+    found = by_evaluation(rows, seeds, steps, saved_steps)[:n]
     path = folder / METRICS
     if len(found) < n:
         raise _damaged(path, f"it holds {len(found)} complete evaluations, but {n} were saved")
-    steps_, returns_ = (part[:, :n] for part in returns)
-    for name, other in (("step", steps_), ("return_mean", returns_.mean(axis=-1))):
+    history = History(found, saved_steps[:, :n], returns[:, :n])
+    means = history.returns.mean(axis=-1)
+    for name, other in (("step", history.steps), ("return_mean", means)):
         values = np.array([[row[name] for row in rows] for rows in found], float).T
         if values.shape != other.shape or not np.allclose(values, other, rtol=1e-4, atol=1e-6):
             raise _damaged(path, f"its {name} differs from that in {RETURNS}")
-    return History(found, Returns(steps_, returns_))
+    return history
 
 
 def read_curves(folder: Path, seeds: Sequence[int], steps: int) -> list[list[Row]]:
@@ -188,7 +190,7 @@ def read_curves(folder: Path, seeds: Sequence[int], steps: int) -> list[list[Row
     kept = read_metrics(copies[-1].parent) if copies else []
     saved = None
     if (folder / RETURNS).exists():
-        saved = read_history(folder, seeds, steps).returns.steps
+        saved = read_history(folder, seeds, steps).steps
     rows = read_metrics(folder)
     by_place = {(row["evaluation"], row["seed"]): row for row in rows}
     if any(by_place.get((row["evaluation"], row["seed"])) != row for row in kept):
@@ -235,15 +237,6 @@ def _row_problem(row: Any) -> str:
         if name in COUNTERS and not is_count(row[name]):
             return f"has {name} = {row[name]!r}, which is not a count"
     return ""
-
-
-def _check_returns(steps: np.ndarray, returns: np.ndarray) -> None:
-    if steps.ndim != 2 or returns.ndim != 3 or steps.shape != returns.shape[:2] or not returns.size:
-        raise ValueError(f"steps are {steps.shape} and returns {returns.shape}")
-    if steps.dtype.kind != "i" or returns.dtype.kind != "f" or not np.isfinite(returns).all():
-        raise ValueError("steps must be whole and returns finite numbers")
-    if (steps < 0).any() or (np.diff(steps, axis=1) < 0).any():
-        raise ValueError("steps decrease")
 
 
 def _damaged(path: Path, reason: str) -> UsageError:

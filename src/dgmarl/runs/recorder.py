@@ -84,8 +84,7 @@ class Recorder:
             state = self._restore(self.folder, state)
         elif self.folder:
             self.folder.create(self.config, state)
-        steps = self.steps[-1] if self.steps else np.zeros(self.config.seeds, int)
-        start = Start(self.config, self.folder.path if self.folder else None, steps)
+        start = Start(self.config, self.folder.path if self.folder else None, self.step)
         for callback in self.callbacks:
             callback.on_start(start)
         return state
@@ -102,6 +101,11 @@ class Recorder:
             self.steps, self.returns = map(list, from_first((steps, returns)))
             self.metrics = self.metrics or [{} for _ in range(n)]
         return from_first(state)
+
+    @property
+    def step(self) -> np.ndarray:
+        """Environment steps of each seed at the last evaluation."""
+        return self.steps[-1] if self.steps else np.zeros(self.config.seeds, int)
 
     def is_new(self) -> bool:
         """Nothing has been evaluated yet."""
@@ -121,8 +125,8 @@ class Recorder:
         if self.config.steps > folder.config().steps:
             write_yaml(folder.path / "config.yaml", self.config)
         history = folder.restore(self._n_saved, self.config)
-        self.steps = list(history.returns.steps.T)
-        self.returns = list(history.returns.returns.swapaxes(0, 1))
+        self.steps = list(history.steps.T)
+        self.returns = list(history.returns.swapaxes(0, 1))
         self.metrics = [metrics_of(found) for found in history.evaluations]
         seconds = read_timing(folder.path).get("train_s", 0.0)
         self.timing["train_s"] = max(seconds, 0.0) if is_number(seconds) else 0.0
@@ -135,9 +139,8 @@ class Recorder:
 
     def wants_more(self) -> bool:
         """Whether some seed has steps left, without Ctrl-C; True before the first evaluation."""
-        return not self.steps or (
-            not self.interrupted and bool(self.steps[-1].min() < self.config.steps)
-        )
+        has_more = bool(self.step.min() < self.config.steps)
+        return self.is_new() or (has_more and not self.interrupted)
 
     def record(self, advanced: Advanced) -> None:
         """Record one evaluation of all seeds and call the callbacks."""
@@ -146,7 +149,7 @@ class Recorder:
         self._refuse_unusable(advanced.metrics)
         metrics = {k: v for k, v in advanced.metrics.items() if k not in UNUSABLE}
         now = time.perf_counter()
-        before = self.steps[-1] if self.steps else np.zeros_like(step)
+        before = self.step
         running = before < self.config.steps
         returns = np.where(
             running[:, None], evaluation.returns, self.returns[-1] if self.returns else 0
@@ -188,26 +191,25 @@ class Recorder:
             return
         steps, returns = np.stack(self.steps, axis=1), np.stack(self.returns, axis=1)
         self.folder.write_returns(steps, returns)
-        self.folder.write_timing({**self.timing, "steps_per_s": self.speed})
+        self.folder.write_timing(self._all_timing())
         self.folder.save(len(self.steps), state, self.keep_every)
         self._n_saved, self._saved = len(self.steps), time.perf_counter()
         for callback in self.callbacks:
             path = path_of(self.folder.checkpoints, self._n_saved)
             callback.on_checkpoint(Checkpoint(path, self._n_saved))
 
-    @property
-    def speed(self) -> float:
-        """Environment steps per second of all seeds, with evaluations and without compilation."""
-        seconds = max(self.timing["train_s"], 1e-9)
-        return float(self.steps[-1].sum() / seconds) if self.steps else 0.0
+    def _all_timing(self) -> dict[str, Any]:
+        """Timing with steps per second of all seeds, with evaluations and without compilation, and
+        facts about host and code."""
+        speed = float(self.step.sum() / max(self.timing["train_s"], 1e-9))
+        return {**self.timing, "steps_per_s": speed, **host_facts()}
 
     def finish(self, state: Any) -> TrainResult:
         """Save, call `on_end`, and return everything as arrays."""
         self.save(state)
-        unfinished = bool(self.steps[-1].min() < self.config.steps)
-        timing = {**self.timing, "steps_per_s": self.speed, **host_facts()}
+        unfinished = bool(self.step.min() < self.config.steps)
         curves = np.stack(self.steps, 1), np.stack(self.returns, 1), stacked(self.metrics)
-        result = TrainResult(self.config, *curves, timing, state, unfinished)
+        result = TrainResult(self.config, *curves, self._all_timing(), state, unfinished)
         for callback in self.callbacks:
             callback.on_end(result)
         return result
@@ -243,7 +245,7 @@ class Recorder:
 
     def failure(self, what: str) -> RunError:
         """The error for a faulty environment. what: verb phrase, what the environment did."""
-        env, step = self.config.env, int(self.steps[-1].min()) if self.steps else 0
+        env, step = self.config.env, int(self.step.min())
         advice = "correct it"
         if ":" in env:  # checking also trusts the changed file
             advice += f", check it with `dgmarl check-env {env}`"
@@ -282,9 +284,7 @@ class Recorder:
 
     def _last_checkpoint(self) -> str:
         saved = indices(self.folder.checkpoints) if self.folder else []
-        if not saved:
-            return "there is no checkpoint"
-        return f"the last checkpoint is number {saved[-1]}"
+        return f"the last checkpoint is number {saved[-1]}" if saved else "there is no checkpoint"
 
     def _interrupt(self, signal_number: int, frame: object) -> None:
         if self.interrupted:

@@ -29,8 +29,9 @@ LAGS_AT_ONCE = 14
 """Meeting lags per call of `credited_rewards`, whose shapes are thus fixed."""
 NEVER = -1
 """In `Episode.lags` and `Episode.through`: there is no path before the end."""
-ARRAYS = ("frames", "frame_ends", "rewards")
-GRAPH_ARRAYS = ("graph", "lags", "through")
+GRAPH_ARRAYS = {"graph": ("b", 2), "lags": ("i", 2), "through": ("i", 2)}
+ARRAYS = {"rewards": ("f", 1), "actions": ("i", 1), **GRAPH_ARRAYS}
+"""Arrays of an episode: kind, and number of agent axes after that of steps."""
 
 
 class Episode(NamedTuple):
@@ -56,10 +57,6 @@ class Episode(NamedTuple):
     def length(self) -> int:
         """Number of steps."""
         return len(self.rewards)
-
-    def frame(self, step: int) -> str:
-        """The picture of the state before this step, or after the last one."""
-        return self.frames[-1] if step >= self.length else self.frames[step // self.stride]
 
 
 class CreditWeights(NamedTuple):
@@ -131,7 +128,7 @@ def make_replay(
     import jax
 
     recording = jax.tree.map(np.asarray, recording)
-    soft = recording.graph is not None and np.asarray(recording.graph).dtype.kind == "f"
+    soft = recording.graph is not None and recording.graph.dtype.kind == "f"
     if soft:  # a path exists along every edge of positive weight
         recording = recording._replace(graph=np.asarray(recording.graph) > 0)
     n_agents, lengths = env.spec.n_agents, [int(length) for length in recording.length]
@@ -146,7 +143,10 @@ def make_replay(
         pairs += 0 if episode.graph is None else length * n_agents**2
         if episodes and (size > most_bytes or pairs > MOST_PAIRS):
             break
-        episodes.append(_thinned(episode, most_bytes))
+        # Only the first episode may be too large.
+        stride = max(1, -(-sum(map(len, episode.frames)) // most_bytes))
+        frames = (*episode.frames[:-1:stride], episode.frames[-1])
+        episodes.append(episode._replace(frames=frames, stride=stride))
     weights = None
     if credit is not None and lags is not None and not soft:
         weights = credit_weights([episode.lags for episode in episodes], credit)
@@ -221,13 +221,6 @@ def _episode(env: Any, recording: Any, all_lags: np.ndarray | None, k: int) -> E
     )
 
 
-def _thinned(episode: Episode, most_bytes: int) -> Episode:
-    """Drop pictures of an episode whose pictures exceed `most_bytes`."""
-    stride = max(1, -(-sum(map(len, episode.frames)) // most_bytes))
-    frames = (*episode.frames[:-1:stride], episode.frames[-1])
-    return episode._replace(frames=frames, stride=stride)
-
-
 def paths_through(
     graph: Bool[np.ndarray, "T N N"], lags: Int[np.ndarray, "T N N"]
 ) -> Int[np.ndarray, "T N N"]:
@@ -266,7 +259,7 @@ def write_replay(path: Path | str, replay: Replay) -> Path:
         texts = [frame.encode() for frame in episode.frames]
         arrays[f"frames_{k}"] = np.frombuffer(b"".join(texts), np.uint8)
         arrays[f"frame_ends_{k}"] = np.cumsum([len(text) for text in texts])
-        for name in ("rewards", "actions", *GRAPH_ARRAYS):
+        for name in ARRAYS:
             if getattr(episode, name) is not None:
                 arrays[f"{name}_{k}"] = getattr(episode, name)
     if replay.weights is not None:
@@ -293,12 +286,12 @@ def read_replay(path: Path | str) -> Replay:
 
 
 def _checked(arrays: dict[str, np.ndarray]) -> Replay:
-    about = from_json(_text(arrays["about"]))
+    about = from_json(_array(arrays["about"], "u", (arrays["about"].size,)).tobytes().decode())
     if about["format"] != FORMAT:
         raise ValueError(f"it has the format {about['format']}, this dgmarl reads {FORMAT}")
     n_agents = _require(about["n_agents"], int)
     episodes = tuple(
-        _checked_episode({name: arrays[f"{name}_{k}"] for name in _names(facts)}, facts, n_agents)
+        _checked_episode(arrays, k, facts, n_agents)
         for k, facts in enumerate(_require(about["episodes"], list))
     )
     if not episodes or n_agents < 1:
@@ -313,36 +306,31 @@ def _checked(arrays: dict[str, np.ndarray]) -> Replay:
     return Replay(env, n_agents, policy, note, episodes, weights, names)
 
 
-def _names(facts: dict[str, Any]) -> tuple[str, ...]:
-    actions = ("actions",) if facts.get("actions") else ()
-    return (*ARRAYS, *actions, *(GRAPH_ARRAYS if facts["graph"] else ()))
-
-
 def _checked_episode(
-    arrays: dict[str, np.ndarray], facts: dict[str, Any], n_agents: int
+    arrays: dict[str, np.ndarray], k: int, facts: dict[str, Any], n_agents: int
 ) -> Episode:
-    length = len(arrays["rewards"])
+    """Episode number k. facts: its entry in `about`."""
+    length = len(arrays[f"rewards_{k}"])
     stride = _require(facts["stride"], int)
     if stride < 1 or length < 1:
         raise ValueError(f"an episode of {length} steps has pictures every {stride} steps")
-    rewards = _array(arrays["rewards"], "f", (length, n_agents))
+    present = {"rewards": True, "actions": facts.get("actions")}
+    found = {
+        name: _array(arrays[f"{name}_{k}"], kind, (length, *[n_agents] * n_axes))
+        for name, (kind, n_axes) in ARRAYS.items()
+        if present.get(name, facts["graph"])
+    }
     n_frames = -(-length // stride) + 1
-    ends = _array(arrays["frame_ends"], "i", (n_frames,))
-    content = _array(arrays["frames"], "u", (int(ends[-1]),)).tobytes()
+    ends = _array(arrays[f"frame_ends_{k}"], "i", (n_frames,))
+    content = _array(arrays[f"frames_{k}"], "u", (int(ends[-1]),)).tobytes()
     starts = (0, *ends[:-1])
     frames = tuple(content[a:b].decode() for a, b in zip(starts, ends, strict=True))
     for frame in frames:
         if problem := svg_problem(frame):
             raise ValueError(f"a picture is not static SVG: {problem}")
-    actions = _array(arrays["actions"], "i", rewards.shape) if "actions" in arrays else None
-    episode = Episode(frames, stride, rewards, _require(facts["terminated"], bool), actions=actions)
-    if not facts["graph"]:
-        return episode
-    shape = (length, n_agents, n_agents)
-    graph = _array(arrays["graph"], "b", shape)
-    lags, through = (_array(arrays[name], "i", shape) for name in ("lags", "through"))
-    _check_paths(lags, through)
-    return episode._replace(graph=graph, lags=lags, through=through)
+    if facts["graph"]:
+        _check_paths(found["lags"], found["through"])
+    return Episode(frames, stride, terminated=_require(facts["terminated"], bool), **found)
 
 
 def _check_paths(lags: np.ndarray, through: np.ndarray) -> None:
@@ -389,7 +377,3 @@ def _require(value: Any, kind: type) -> Any:
     if type(value) is not kind:
         raise ValueError(f"{str(value)[:40]!r} is not of type {kind.__name__}")
     return value
-
-
-def _text(array: np.ndarray) -> str:
-    return _array(array, "u", (array.size,)).tobytes().decode()

@@ -19,9 +19,7 @@ from dgmarl.optional import optional
 from dgmarl.rollout import Batch, HiddenState, Recording
 from dgmarl.runs import playing
 from dgmarl.runs.callbacks import TrainResult
-from dgmarl.runs.checkpoints import load_latest
 from dgmarl.runs.export import export_policy
-from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.reading import History, read_history, read_timing
 from dgmarl.runs.replays import MOST_BYTES, Replay
 from dgmarl.seeds import of_seed
@@ -65,11 +63,11 @@ class Run:
         self.trainer, self.state, self.index = trainer, state, index
         self.which: Which = which
         self.folder, self._result = folder, result
-        chosen = (policies(state, which), state.graph_state)
+        self._policies = state.best.params if which == "best" else state.learner.params
         self.params: dict[str, Any]
         self.graph: Any
         """State of the graph source."""
-        self.params, self.graph = of_seed(chosen, index)
+        self.params, self.graph = of_seed((self._policies, state.graph_state), index)
 
     def __repr__(self) -> str:
         config = self.config
@@ -88,17 +86,17 @@ class Run:
     @property
     def steps(self) -> Int[np.ndarray, "S K"]:
         """Environment steps of each seed at each evaluation."""
-        return self._result.steps if self._result else self._history.returns.steps
+        return self._curves.steps
 
     @property
     def returns(self) -> Float[np.ndarray, "S K E"]:
         """Team return of every evaluation episode."""
-        return self._result.returns if self._result else self._history.returns.returns
+        return self._curves.returns
 
     @property
     def metrics(self) -> dict[str, Float[np.ndarray, "S K"]]:
         """Other metrics, averaged over the iterations before each evaluation."""
-        return self._result.metrics if self._result else self._history.metrics()
+        return self._curves.metrics
 
     @property
     def timing(self) -> dict[str, Any]:
@@ -113,19 +111,17 @@ class Run:
         return bool(self.steps[:, -1].min() < self.config.steps)
 
     @cached_property
-    def _history(self) -> History:
+    def _curves(self) -> TrainResult | History:
+        if self._result:
+            return self._result
         assert self.folder is not None
-        config = self.config
-        seeds = range(config.seed, config.seed + config.seeds)
-        return read_history(self.folder, seeds, config.steps)
+        return read_history(self.folder, self.config.all_seeds, self.config.steps)
 
     def frame(self) -> Any:
         """The curves as a pandas DataFrame, with one row per seed and evaluation."""
         pandas = optional("pandas", "frames")
-        n_seeds, n_evaluations = self.steps.shape
-        seed, evaluation = np.meshgrid(
-            self.config.seed + np.arange(n_seeds), np.arange(n_evaluations), indexing="ij"
-        )
+        evaluations = np.arange(self.steps.shape[1])
+        seed, evaluation = np.meshgrid(self.config.all_seeds, evaluations, indexing="ij")
         columns = {"seed": seed, "evaluation": evaluation, "step": self.steps}
         columns |= {"return_mean": self.returns.mean(-1), "return_std": self.returns.std(-1)}
         columns |= self.metrics
@@ -172,7 +168,7 @@ class Run:
         check_number("seed", seed)
         keys = jax.random.split(jax.random.key(seed), self.config.seeds)
         play = jax.jit(jax.vmap(lambda params, key: self.trainer.evaluate(params, key, n_episodes)))
-        returns = np.asarray(play(policies(self.state, self.which), keys).returns)
+        returns = np.asarray(play(self._policies, keys).returns)
         if not np.isfinite(returns).all():
             raise RunError(
                 f"The environment {self.config.env} gave a return that is NaN or infinite: check "
@@ -300,25 +296,3 @@ def _as_observation(observation: Any, env: Environment) -> Observation:
         jnp.ones((*lead, spec.n_agents, spec.n_actions), bool),
         jnp.ones((*lead, spec.n_agents), bool),
     )
-
-
-def policies(state: TrainState, which: Which) -> dict[str, Any]:
-    """Parameters of all seeds: after the last iteration, or at each seed's best evaluation."""
-    return state.best.params if which == "best" else state.learner.params
-
-
-def read_run(folder: RunFolder, seed: int | None = None, which: Which = "last") -> Run:
-    """The run in a folder, with the policy of `seed`, by default the first. Makes the environment
-    that the folder names."""
-    config = folder.config()
-    index = 0 if seed is None else seed - config.seed
-    if not 0 <= index < config.seeds:
-        raise UsageError(
-            f"{folder.path} has the seeds {config.seed} to {config.seed + config.seeds - 1}, but "
-            f"not {seed}."
-        )
-    trainer = Trainer(config)
-    keys = jax.vmap(jax.random.key)(jnp.arange(config.seeds))
-    template = jax.eval_shape(jax.vmap(trainer.init), keys)
-    _, state = load_latest(folder.checkpoints, template, folder.run_id)
-    return Run(trainer, state, index, which, folder.path)

@@ -7,7 +7,7 @@ from tensorboardX import SummaryWriter
 from dgmarl.config.yaml import to_yaml
 from dgmarl.errors import UsageError
 from dgmarl.runs.callbacks import Callback, Progress, Start, TrainResult
-from dgmarl.track.scalars import scalars
+from dgmarl.track import scalars
 
 
 class TensorBoard(Callback):

@@ -7,7 +7,7 @@ import wandb
 
 from dgmarl.config.yaml import plain
 from dgmarl.runs.callbacks import Callback, Progress, Start, TrainResult
-from dgmarl.track.scalars import scalars
+from dgmarl.track import scalars
 
 
 class WeightsAndBiases(Callback):

@@ -22,12 +22,12 @@ from dgmarl.cli.common import (
 from dgmarl.cli.flags import flag_class, leaves, scan, spellings, switches_of
 from dgmarl.cli.guard import AGAIN
 from dgmarl.config.convert import upgrade
-from dgmarl.config.methods import METHODS, find_method
+from dgmarl.config.methods import find_method
 from dgmarl.config.presets import is_tuned
 from dgmarl.config.ranges import check_fields
-from dgmarl.config.resolve import extend, resolve
+from dgmarl.config.resolve import extend, merge
 from dgmarl.config.schema import TrainConfig
-from dgmarl.config.yaml import dotted, parse_assignments
+from dgmarl.config.yaml import parse_assignments
 from dgmarl.errors import UsageError
 from dgmarl.files import refuse_unwritable
 from dgmarl.trust import is_code, require_trust
@@ -221,43 +221,7 @@ def _default(
 ) -> TrainConfig:
     """The defaults of the flags, from the file and the preset."""
     steps = {"steps": given["steps"]} if "steps" in given else {}
-    return _merge(file, env, method, steps, given.get("preset", TrainOptions.preset))
-
-
-def _merge(
-    file: Mapping[str, Any],
-    env: str,
-    method: str,
-    overrides: Mapping[str, Any],
-    preset: Any,
-    like: str = "",
-) -> TrainConfig:
-    """The configuration from the preset, the file and the flags, of which later ones take
-    precedence.
-
-    If `method` is not the file's, the fields that define the file's method are dropped, and the
-    other learner and credit fields too unless both methods have the same class of them."""
-    before, after = find_method(str(file.get("method", method))), find_method(method)
-    for name in ("env", "method"):
-        if name in overrides:
-            raise UsageError(f"--set {name}=... is not allowed: give ENV or --method instead.")
-    if "graph" in overrides and not after.uses_graph:
-        others = ", ".join(name for name, each in METHODS.items() if each.uses_graph)
-        raise UsageError(
-            f"--graph is {overrides['graph']}, but {method} uses no graph: leave it out, or choose "
-            f"one of {others}."
-        )
-    given = dotted(file, leave_out=("env", "method", "format"))
-    if before is not after:
-        dropped = [f"learner.{name}" for name in before.allowed]
-        if before.learner_config is not after.learner_config:
-            dropped.append("learner.")
-        if before.credit_config is not after.credit_config:
-            dropped.append("credit.")
-        given = {k: v for k, v in given.items() if not k.startswith(tuple(dropped))}
-    given |= overrides
-    graph = given.pop("graph", TrainConfig.graph)
-    return resolve(env, method, given, preset, like, graph=graph)
+    return merge(file, env, method, steps, given.get("preset", TrainOptions.preset))
 
 
 def _flags(default: TrainConfig) -> type:

@@ -95,47 +95,82 @@ class _Rule(NamedTuple):
 
     name: str
     """Second part of the method's name."""
+    label: str
+    """Suffix to the learner's name in legends."""
     rule: str
     """module:Class within `dgmarl.credit`."""
     colour: str
+    about: str
     credit_config: type = CreditConfig
     uses_graph: bool = False
 
 
 _RULES = (
-    _Rule("local", "local:LocalRule", LOCAL),
-    _Rule("global", "team:TeamRule", TEAM),
-    _Rule("dg", "graph:GraphRule", GRAPH, GraphCreditConfig, uses_graph=True),
-    _Rule("khop", "khop:KHopRule", "#CC79A7", KHopCreditConfig, uses_graph=True),
-    _Rule("difference", "difference:DifferenceRule", "#56B4E9", DifferenceCreditConfig),
-    _Rule("prd", "prd:PRDRule", "#AD1F4C", PRDCreditConfig),
-    _Rule("coma", "coma:COMARule", "#204ECF", COMACreditConfig),
-    _Rule("gpae", "gpae:GPAERule", "#E2A198", CriticCreditConfig),
+    _Rule("local", " local", "local:LocalRule", LOCAL, "each agent credited with its own reward"),
+    _Rule("global", " global", "team:TeamRule", TEAM, "credited with the sum of all rewards"),
+    _Rule(
+        "dg",
+        "-DG",
+        "graph:GraphRule",
+        GRAPH,
+        "credit along the dependence graph",
+        GraphCreditConfig,
+        uses_graph=True,
+    ),
+    _Rule(
+        "khop",
+        " k-hop",
+        "khop:KHopRule",
+        "#CC79A7",
+        "credited with all agents within k hops in the step's graph",
+        KHopCreditConfig,
+        uses_graph=True,
+    ),
+    _Rule(
+        "difference",
+        " difference",
+        "difference:DifferenceRule",
+        "#56B4E9",
+        "credited with the change in team reward that an action makes",
+        DifferenceCreditConfig,
+    ),
+    _Rule(
+        "prd",
+        " PRD",
+        "prd:PRDRule",
+        "#AD1F4C",
+        "credited with the rewards of agents whose action-value attends to it",
+        PRDCreditConfig,
+    ),
+    _Rule(
+        "coma",
+        " COMA",
+        "coma:COMARule",
+        "#204ECF",
+        "counterfactual credit for the team's reward",
+        COMACreditConfig,
+    ),
+    _Rule(
+        "gpae",
+        " GPAE",
+        "gpae:GPAERule",
+        "#E2A198",
+        "counterfactual credit for the team's reward over several steps",
+        CriticCreditConfig,
+    ),
 )
-_TEXTS = {
-    "local": (" local", "each agent credited with its own reward"),
-    "global": (" global", "credited with the sum of all rewards"),
-    "dg": ("-DG", "credit along the dependence graph"),
-    "khop": (" k-hop", "credited with all agents within k hops in the step's graph"),
-    "difference": (" difference", "credited with the change in team reward that an action makes"),
-    "prd": (" PRD", "credited with the rewards of agents whose action-value attends to it"),
-    "coma": (" COMA", "counterfactual credit for the team's reward"),
-    "gpae": (" GPAE", "counterfactual credit for the team's reward over several steps"),
-}
-"""Suffix to the learner's name in legends, and description, of each rule."""
 for _learner, _critics, _dash, _graph_preset in (
     ("IPPO", ("agent", "own-state"), SOLID, graph_preset),
     ("MAPPO", ("central", "central-heads"), DASHED, central_graph_preset),
 ):
     for _rule in _RULES:
-        _label, _about = _TEXTS[_rule.name]
         register_method(
             Method(
                 f"{_learner.lower()}-{_rule.name}",
-                f"{_learner}, {_about}",
+                f"{_learner}, {_rule.about}",
                 PPO_LEARNER,
                 f"dgmarl.credit.{_rule.rule}",
-                f"{_learner}{_label}",
+                f"{_learner}{_rule.label}",
                 _rule.colour,
                 _dash,
                 credit_config=_rule.credit_config,

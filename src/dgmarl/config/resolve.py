@@ -5,7 +5,7 @@ from math import lcm
 from pathlib import Path
 from typing import Any
 
-from dgmarl.config.methods import find_method
+from dgmarl.config.methods import METHODS, find_method
 from dgmarl.config.parts import NETWORKS
 from dgmarl.config.presets import PRESETS, Preset
 from dgmarl.config.schema import TrainConfig
@@ -55,6 +55,42 @@ def resolve(
         return config
     interval = min(config.evaluation.interval, max(config.steps // EVALUATIONS, 1))
     return override(config, {"evaluation.interval": interval})
+
+
+def merge(
+    file: Mapping[str, Any],
+    env: str,
+    method: str,
+    overrides: Mapping[str, Any],
+    preset: Preset,
+    like: str = "",
+) -> TrainConfig:
+    """The configuration from the preset, the file and the flags, of which later ones take
+    precedence.
+
+    If `method` is not the file's, the fields that define the file's method are dropped, and the
+    other learner and credit fields too unless both methods have the same class of them."""
+    before, after = find_method(str(file.get("method", method))), find_method(method)
+    for name in ("env", "method"):
+        if name in overrides:
+            raise UsageError(f"--set {name}=... is not allowed: give ENV or --method instead.")
+    if "graph" in overrides and not after.uses_graph:
+        others = ", ".join(name for name, each in METHODS.items() if each.uses_graph)
+        raise UsageError(
+            f"--graph is {overrides['graph']}, but {method} uses no graph: leave it out, or choose "
+            f"one of {others}."
+        )
+    given = dotted(file, leave_out=("env", "method", "format"))
+    if before is not after:
+        dropped = [f"learner.{name}" for name in before.allowed]
+        if before.learner_config is not after.learner_config:
+            dropped.append("learner.")
+        if before.credit_config is not after.credit_config:
+            dropped.append("credit.")
+        given = {k: v for k, v in given.items() if not k.startswith(tuple(dropped))}
+    given |= overrides
+    graph = given.pop("graph", TrainConfig.graph)
+    return resolve(env, method, given, preset, like, graph=graph)
 
 
 def with_n_envs(config: TrainConfig, horizon: int) -> TrainConfig:

@@ -131,17 +131,17 @@ class Train:
             if name != "method" and not hasattr(options, name)
         }
         overrides = {**typed, **parse_assignments(options.set)}
-        merge = partial(_merge, file, env, str(method), overrides, options.preset)
+        merged = partial(merge, file, env, str(method), overrides, options.preset)
         typed_names = overrides.keys() | ({"env"} if positional else set())
-        from_file = {k: name for k, name in merge().names.items() if k not in typed_names}
+        from_file = {k: name for k, name in merged().names.items() if k not in typed_names}
         require_trust(origin, trust=options.trust, **from_file)
         if not is_code(env):
-            return cls(options, merge())
+            return cls(options, merged())
         from dgmarl.device import use_all_cores
         from dgmarl.envs.registry import with_wrapped_preset
 
         use_all_cores()  # before the first computation
-        return cls(options, with_wrapped_preset(merge))
+        return cls(options, with_wrapped_preset(merged))
 
     @classmethod
     def flag_names(cls) -> list[str]:

@@ -62,7 +62,7 @@ def merge(
     env: str,
     method: str,
     overrides: Mapping[str, Any],
-    preset: Preset,
+    preset: Any,
     like: str = "",
 ) -> TrainConfig:
     """The configuration from the preset, the file and the flags, of which later ones take

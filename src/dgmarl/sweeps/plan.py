@@ -59,7 +59,8 @@ class Resources(NamedTuple):
     gpus: float = 0.0
     """GPUs per program, possibly a fraction, with Ray."""
     storage: str = ""
-    """fsspec URL that transfers runs between machines without a shared disk, with Ray."""
+    """fsspec URL to which runs are sent instead of to the launcher, for machines without a shared
+    disk, with Ray."""
 
 
 RAY_TASKS = 100
@@ -218,10 +219,9 @@ def train_plan(plan: Plan, resources: Resources) -> None:
 def execute_plan(plan: Plan, resources: Resources, listener: Listener | None = None) -> None:
     """Train the runs without a result."""
     if resources.executor == "ray":
-        from dgmarl.sweeps.ray_executor import RayExecutor, Task
+        from dgmarl.sweeps.ray_executor import RayExecutor
 
-        task = Task(resources.cpus, resources.gpus, resources.storage)
-        train = RayExecutor(task, plan.runs, plan.halving)
+        train = RayExecutor(resources, plan.runs, plan.halving)
     else:
         train = apart(resources.workers) if resources.apart else train_batch
     execute(

@@ -45,8 +45,8 @@ STARTING = 60.0
 """Minimum timeout in seconds for starting a worker and making its first environment."""
 PACKAGES = {"gymnasium", "pettingzoo", "mpe2"}
 """Packages that the extra `adapters` installs for this module."""
-KIND, EPISODE, TIME, SEED, ACTIONS = range(5)
-"""Columns of a command."""
+KIND, EPISODE, TIME = range(3)
+"""Columns of a command, followed by the seed and the actions."""
 
 
 class HostState(NamedTuple):

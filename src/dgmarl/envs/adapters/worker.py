@@ -150,7 +150,10 @@ class Simulator:
     ) -> np.ndarray:
         """All parts of `Layout.parts` in one vector."""
         layout = self.layout
-        self._check_names([*views, *rewards, *alive])
+        for name in (*views, *rewards, *alive):
+            if name not in self.index:
+                known = ", ".join(self.index)
+                raise MisbehaviourError(f"has an agent {name!r} now, but began with {known}")
         numbers = np.zeros(layout.size, np.float32)
         parts = layout.parts(numbers)
         parts["action_mask"][:, 0] = 1  # the only action of agents that have left
@@ -181,12 +184,6 @@ class Simulator:
             bad = next(name for name, part in parts.items() if not np.isfinite(part).all())
             raise MisbehaviourError(f"gave a NaN or infinite number as {bad}")
         return numbers
-
-    def _check_names(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self.index:
-                known = ", ".join(self.index)
-                raise MisbehaviourError(f"has an agent {name!r} now, but began with {known}")
 
     def _check_size(self, what: str, found: np.ndarray, size: int) -> None:
         if found.size != size:
@@ -375,7 +372,10 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
                 f"{recipe.name}: the actions of {agent} are {space}, but must be a Discrete space."
             )
     env.reset(seed=0)
-    state = _state(env)
+    try:
+        state_size = np.size(env.state())
+    except (NotImplementedError, AttributeError):  # it has none
+        state_size = 0
     views = [_without_mask(env.observation_space(agent)) for agent in agents]
     sizes = tuple(gymnasium.spaces.flatdim(view) for view in views)
     return Layout(
@@ -383,7 +383,7 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
         sizes,
         tuple(int(space.n) for space in spaces),
         tuple(int(space.start) for space in spaces),
-        0 if state is None else np.size(state),
+        state_size,
         _local(own, env, agents, np.zeros((len(agents), max(sizes)))).shape[1],
         recipe.horizon or _max_steps(env, recipe),
     )
@@ -399,14 +399,6 @@ def _max_steps(env: Any, recipe: Recipe) -> int:
         f"{recipe.name} does not say how long an episode can be: set the option horizon, for "
         "example env_options.horizon=100."
     )
-
-
-def _state(env: Any) -> np.ndarray | None:
-    """The global state; None if the environment has none."""
-    try:
-        return np.ravel(env.state())
-    except (NotImplementedError, AttributeError):
-        return None
 
 
 def _without_mask(space: Any) -> Any:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .kernels import Ref, launch
 from .linear_programs import least_violation, nearest, within_speed
-from .obstacles import Body, cell_of, lines_of_walls, no_lines, unit_line, unit_lines
+from .obstacles import Body, cell_of, no_lines, unit_line, unit_lines, wall_lines
 from .plane import Vector, choose
 from .roster import Roster
 from .types import State
@@ -93,7 +93,7 @@ class Block(NamedTuple):
         moves = (wish.x != 0) | (wish.y != 0)
         lines = no_lines(pl.next_power_of_2(n_walls + n_others), len(unit))
         if n_walls:
-            lines = lines_of_walls(
+            lines = wall_lines(
                 *self.walls(me), lines, n_walls, me, speed, moves & (self.kind(3, unit) == 0)
             )
 

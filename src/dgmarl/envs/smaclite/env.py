@@ -1,19 +1,24 @@
 """SMAClite as an `Environment`."""
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 
 from . import observe
+from .avoidance import avoid
+from .batch import over_battles
+from .combat import take_turns
 from .draw import draw
 from .rewards import rewards
 from .roster import Roster, make_roster
 from .scenarios import Scenario
-from .simulation import Ticks, make_simulation
+from .targeting import intend
 from .types import (
     COMMANDS,
     DIRECTIONS,
@@ -27,6 +32,7 @@ from .types import (
     Command,
     SmacliteConfig,
     State,
+    Ticks,
 )
 
 
@@ -42,7 +48,7 @@ class Smaclite(Environment[State]):
     def __init__(self, scenario: Scenario, config: SmacliteConfig | None = None):
         self.config = config = SmacliteConfig() if config is None else config
         self.roster = roster = make_roster(scenario)
-        self.simulate = make_simulation(roster, config.revive)
+        self.simulate = over_battles(partial(_eight_ticks, roster, config.revive))
         self.spec = EnvSpec(
             name=f"smaclite/{scenario.name}",
             n_agents=roster.n_allies,
@@ -167,6 +173,21 @@ def give_commands(roster: Roster, state: State, action: Int[Array, "N"]) -> Comm
         origin=state.position[:n],
         offset=MOVE_LENGTH * direction,
     )
+
+
+def _eight_ticks(
+    roster: Roster, revive: bool, state: State, command: Command, turns: Int[Array, "8 U B"]
+) -> tuple[State, Ticks]:
+    """The ticks of a step, for a batch of battles on the last axis. turns: distinct numbers per
+    tick; units act in ascending order."""
+
+    def tick(state: State, turn: Int[Array, "U B"]) -> tuple[State, Ticks]:
+        intent = intend(roster, state, command)
+        velocity = avoid(roster, state, intent.preferred)
+        after, earned = take_turns(roster, state, intent, velocity, turn, revive)
+        return after, Ticks(earned, state.in_play)
+
+    return lax.scan(tick, state, turns)
 
 
 def random_turns(key: PRNGKeyArray, n_units: int) -> Int[Array, "8 U"]:

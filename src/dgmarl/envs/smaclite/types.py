@@ -71,6 +71,15 @@ class Command(NamedTuple):
     """Goal relative to `origin`; stored separately because the sum would lose digits."""
 
 
+class Ticks(NamedTuple):
+    """Per-tick results of a step."""
+
+    earned: Float[Array, "T U"]
+    """Raw reward of each unit."""
+    took_part: Bool[Array, "T U"]
+    """Units in play when the tick began."""
+
+
 @dataclass(frozen=True)
 class SmacliteConfig:
     """Options besides the scenario; the defaults are those of the paper's text."""

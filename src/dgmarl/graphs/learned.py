@@ -121,7 +121,6 @@ class LearnedSource:
         return LearnedState(params, opt_state), metrics
 
     def examples(self, batch: Batch) -> Examples:
-        """The steps of a batch as rows."""
         views = (batch.observation.agents_view, batch.next_observation.agents_view)
         now, after = batch.extras["local"] if self.needs else views
         arrays = Examples(now, after, batch.action, batch.observation.action_mask, batch.valid)
@@ -226,7 +225,6 @@ class LearnedSource:
         return jnp.where(action_mask, logits, UNAVAILABLE)
 
     def _groups(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of each optimiser."""
         groups = {"encoding": ("encoder", "reverse"), "guessing": ("pair", "predictor")}
         return {
             group: {name: params[name] for name in names}

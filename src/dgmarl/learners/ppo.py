@@ -37,7 +37,6 @@ class PPOState(NamedTuple):
     """`actor` and `critic`; with `anneal_lr` also `steps`, environment steps trained on."""
 
     def with_params(self, params: dict[str, Any]) -> "PPOState":
-        """The state with other parameters of actor and critic."""
         return self._replace(params=params)
 
 

@@ -66,7 +66,6 @@ class PlannedRun:
             (self.folder / FAILURE).unlink(missing_ok=True)
 
     def run_folder(self) -> RunFolder | None:
-        """The run folder, if one is kept."""
         return None if self.folder is None else RunFolder(self.folder)
 
     def to_values(self) -> dict[str, Any]:
@@ -76,7 +75,6 @@ class PlannedRun:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "PlannedRun":
-        """The inverse of `to_values`."""
         return build(cls, values)
 
 

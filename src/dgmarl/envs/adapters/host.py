@@ -199,7 +199,6 @@ class Workers:
                 raise
 
     def close(self) -> None:
-        """End all processes."""
         with self._lock:
             _end(self._running)
 

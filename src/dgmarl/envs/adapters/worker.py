@@ -100,7 +100,6 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Length of the vector."""
         return self._ends[-1]
 
     def parts(self, numbers: Any) -> dict[str, Any]:
@@ -121,13 +120,11 @@ class Simulator:
         self.index = {name: k for k, name in enumerate(self.layout.agents)}
 
     def begin(self, seed: int) -> np.ndarray:
-        """A new episode."""
         self.time, self.running = 0, True
         views, infos = self.env.reset(seed=seed)
         return self._numbers(views, infos, {}, self.env.agents, (False, False))
 
     def step(self, actions: Iterable[int]) -> np.ndarray:
-        """One joint step."""
         first = self.layout.first_actions
         chosen = {
             name: first[k] + int(action)
@@ -340,7 +337,6 @@ def _make_gymnasium(recipe: Recipe) -> Any:
 
 @cache
 def _module(place: str) -> ModuleType | None:
-    """Import the environment's module, by name or from a file."""
     if not place.endswith(".py"):
         return importlib.import_module(place) if place else None
     if not Path(place).is_file():
@@ -481,7 +477,6 @@ class Worker:
             yield numbers
 
     def answer(self, kind: int, number: int, when: int, seed: int, *actions: int) -> np.ndarray:
-        """The result of one request."""
         if kind == BEGIN:
             return self._begin(number, seed)
         episode = self.episodes.get(number)

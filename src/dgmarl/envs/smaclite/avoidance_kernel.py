@@ -86,7 +86,6 @@ class Block(NamedTuple):
     n_units: int
 
     def velocities(self, unit: Int[Array, "L"], most: tuple[int, int]) -> Vector:
-        """Actual velocities of these units."""
         n_walls, n_others = most
         me, wish = self.body(unit)
         speed = self.kind(1, unit)
@@ -109,7 +108,6 @@ class Block(NamedTuple):
         return choose(moves, velocity, wish * 0.0)
 
     def body(self, unit: Int[Array, "*K L"]) -> tuple[Body, Vector]:
-        """Bodies and preferred velocities of these units."""
         position, velocity, wish = (
             self.vector(ref, unit)
             for ref in (self.tables.position, self.tables.velocity, self.tables.wish)

@@ -152,7 +152,6 @@ def _turns(
 
 
 def _begin(arms: Arms, state: State, intent: Intent, pending: Int[Array, "U B"]) -> Fight:
-    """The loop state before the first turn."""
     return Fight(
         hp=state.hp,
         shield=state.shield,

@@ -76,9 +76,20 @@ class Smaclite(Environment[State]):
         order: the order in which units act in each tick, instead of one sampled with `key`; units
           out of play are skipped."""
         after, ticks = self.play(key, state, action, order)
-        won = ~after.in_play[self.roster.n_allies :].any()
-        reward = rewards(self.roster, self.config.reward, ticks, won)
-        return after, self.observation(after), self._outcome(after, reward, won)
+        allies, enemies = jnp.split(after.in_play, [self.roster.n_allies])
+        won = ~enemies.any()
+        over = won | ~allies.any()
+        outcome = Outcome(
+            reward=rewards(self.roster, self.config.reward, ticks, won),
+            terminated=over,
+            truncated=(after.time >= self.config.horizon) & ~over,
+            info={
+                "battle_won": won,
+                "allies_left": allies.sum(),
+                "enemies_left": enemies.sum(),
+            },
+        )
+        return after, self.observation(after), outcome
 
     def play(
         self,
@@ -103,38 +114,21 @@ class Smaclite(Environment[State]):
         return after._replace(last_action=action, time=state.time + 1), ticks
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
-        """Proximity graph; see `observe.oracle_graph` for the two rules."""
         return observe.oracle_graph(self.roster, self.config, state)
 
     def local_state(self, state: State) -> Float[Array, "N 12"]:
-        """Position, velocity, hit points and timers of each agent; see `observe.local_state`."""
         return observe.local_state(self.roster, state)
 
     def draw(self, state: State, graph: Any = None) -> str:
         return draw(self.roster, self.config, state, graph)
 
     def observation(self, state: State) -> Observation:
-        """The observation of a state."""
         action_mask = observe.available_actions(self.roster, state)
         return Observation(
             agents_view=observe.observe(self.roster, self.config, state, action_mask),
             global_state=observe.central_state(self.roster, state),
             action_mask=action_mask,
             alive=state.in_play[: self.roster.n_allies],
-        )
-
-    def _outcome(self, after: State, reward: Float[Array, "N"], won: Bool[Array, ""]) -> Outcome:
-        n = self.roster.n_allies
-        over = won | ~after.in_play[:n].any()
-        return Outcome(
-            reward=reward,
-            terminated=over,
-            truncated=(after.time >= self.config.horizon) & ~over,
-            info={
-                "battle_won": won,
-                "allies_left": after.in_play[:n].sum(),
-                "enemies_left": after.in_play[n:].sum(),
-            },
         )
 
 

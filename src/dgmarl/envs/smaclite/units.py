@@ -83,7 +83,6 @@ class UnitType:
 
     @property
     def radius(self) -> float:
-        """Radius of its disc."""
         return self.size / 2
 
     def damage_to(self, target: "UnitType") -> float:

@@ -18,23 +18,17 @@ class Steps(NamedTuple):
     reward: Float[Array, "T *B N"]
     value: Float[Array, "T *B N"]
     next_value: Float[Array, "T *B N"]
+    """Value of the true successor, before any reset. Ignored where `bootstrap` is False, even if
+    NaN."""
     bootstrap: Bool[Array, "T *B"]
     continues: Bool[Array, "T *B"]
 
 
-def td_errors(
-    reward: Float[Array, "T *B N"],
-    value: Float[Array, "T *B N"],
-    next_value: Float[Array, "T *B N"],
-    bootstrap: Bool[Array, "T *B"],
-    gamma: float | Float[Array, ""],
-) -> Float[Array, "T *B N"]:
-    """delta^i_t = r^i_t + gamma * bootstrap_t * V^i(successor of t) - V^i_t.
-
-    next_value: value of the true successor, before any reset. Ignored where `bootstrap` is False,
-      even if NaN."""
-    gamma = jnp.asarray(gamma, reward.dtype)
-    return reward + gamma * jnp.where(bootstrap[..., None], next_value, 0) - value
+def td_errors(steps: Steps, gamma: float | Float[Array, ""]) -> Float[Array, "T *B N"]:
+    """delta^i_t = r^i_t + gamma * bootstrap_t * V^i(successor of t) - V^i_t."""
+    gamma = jnp.asarray(gamma, steps.reward.dtype)
+    following = jnp.where(steps.bootstrap[..., None], steps.next_value, 0)
+    return steps.reward + gamma * following - steps.value
 
 
 @takes_any_arrays
@@ -72,8 +66,7 @@ def gae(
 
 @jax.jit
 def _gae(steps, gamma, lambda_):
-    delta = td_errors(steps.reward, steps.value, steps.next_value, steps.bootstrap, gamma)
-    return discounted_sums(delta, steps.continues, gamma * lambda_)
+    return discounted_sums(td_errors(steps, gamma), steps.continues, gamma * lambda_)
 
 
 def discounted_sums(

@@ -353,7 +353,7 @@ def _rounded(unreached_weight, dtype):
 def _plain_credit(steps, gamma, lambda_):
     """TD errors and GAE of each agent, and gamma and lambda in the dtype of the rewards."""
     gamma, lambda_ = (jnp.asarray(number, steps.reward.dtype) for number in (gamma, lambda_))
-    delta = td_errors(steps.reward, steps.value, steps.next_value, steps.bootstrap, gamma)
+    delta = td_errors(steps, gamma)
     return delta, discounted_sums(delta, steps.continues, gamma * lambda_), gamma, lambda_
 
 

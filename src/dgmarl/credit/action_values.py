@@ -3,12 +3,10 @@
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
-from dgmarl.credit.base import scaled
 from dgmarl.credit.local import LocalRule
 from dgmarl.credit.standardise import RunningStatistics
 from dgmarl.envs.base import Environment
@@ -60,19 +58,11 @@ class ActionValueRule(ABC):
         fitted = self.regression.init(self.init_params(key))
         return CriticState(self.plain_rule.init(key, env), fitted)
 
-    def rewards(
-        self, credit_state: CriticState, batch: Batch
-    ) -> tuple[RunningStatistics | None, Float[Array, "T B N"]]:
-        """Statistics that include this batch, and the plain rule's rewards scaled by them."""
-        statistics, _ = self.plain_rule.update(credit_state.statistics, batch)
-        paid = scaled(self.plain_rule.scaling, statistics, self.plain_rule.paid(batch))
-        return statistics, jnp.broadcast_to(paid, batch.reward.shape)
-
     def update(
         self, credit_state: CriticState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[CriticState, dict[str, Array]]:
         """Update the reward statistics, and the critic by regression to lambda-returns."""
-        statistics, reward = self.rewards(credit_state, batch)
+        statistics, reward = self.plain_rule.scaled_rewards(credit_state.statistics, batch)
         inputs = self.inputs(batch)
         critic, loss = self.regression.update(credit_state.critic, inputs, batch, reward, key)
         return CriticState(statistics, critic), {"action_value_loss": loss}

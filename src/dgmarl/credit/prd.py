@@ -63,7 +63,7 @@ class PRDRule(ActionValueRule):
         self, credit_state: CriticState, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
         assert values is not None
-        _, reward = self.rewards(credit_state, batch)
+        _, reward = self.plain_rule.scaled_rewards(credit_state.statistics, batch)
         relevance = self.relevance(credit_state.critic.params, batch)
         credited = jnp.einsum("tbji,tbi->tbj", relevance, reward)
         own = gae(credited, *values, batch.bootstrap, batch.continues, self.gamma, self.lambda_)

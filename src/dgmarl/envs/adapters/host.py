@@ -282,7 +282,7 @@ def _launch() -> _Process:
             env={**os.environ, **quiet},
             start_new_session=True,  # only the parent handles Ctrl-C
         )
-        return _Process(ours, started)
+        return _Process(ours, started)  # pyright: ignore[reportArgumentType]
 
 
 def _end(running: dict[int, _Process]) -> None:

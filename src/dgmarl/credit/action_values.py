@@ -1,6 +1,5 @@
 """Base class of credit rules with their own action-value critic."""
 
-from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -21,13 +20,16 @@ class CriticState(NamedTuple):
     critic: Fitted
 
 
-class ActionValueRule(ABC):
+class ActionValueRule:
     """A critic of the returns of a plain rule, trained alongside the policy with the learner's
     hyperparameters. A batch is credited before the critic is trained on it."""
 
     needs: frozenset[str] = frozenset()
     plain: type[LocalRule] = LocalRule
     """Local or team credit, whose return the critic predicts."""
+    critic: Any
+    """Has `init(key)`, `inputs(batch)` and `values(params, inputs)`, unless a subclass defines
+    these itself."""
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         self.plain_rule, learner = self.plain(config, env, varying), config.learner
@@ -42,17 +44,15 @@ class ActionValueRule(ABC):
             learner.minibatches,
         )
 
-    @abstractmethod
     def init_params(self, key: PRNGKeyArray) -> Any:
-        """Initial parameters of the critic."""
+        return self.critic.init(key)
 
-    @abstractmethod
     def inputs(self, batch: Batch) -> Any:
-        """The critic's inputs for a batch."""
+        return self.critic.inputs(batch)
 
-    @abstractmethod
     def values(self, params: Any, inputs: Any) -> Float[Array, "T B N"]:
         """The critic's prediction of the return."""
+        return self.critic.values(params, inputs)
 
     def init(self, key: PRNGKeyArray, env: Environment) -> CriticState:
         fitted = self.regression.init(self.init_params(key))

@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.config.parts import GraphModelConfig
-from dgmarl.envs.base import Environment
+from dgmarl.envs.base import Environment, local_size
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
 from dgmarl.nets.actor_critic import UNAVAILABLE
@@ -77,7 +77,8 @@ class LearnedSource:
     def init(self, key: PRNGKeyArray, env: Environment) -> LearnedState:
         encoder_key, reverse_key, predictor_key, pair_key = jax.random.split(key, 4)
         n_agents, params = env.spec.n_agents, {}
-        state = jnp.zeros((1, n_agents, self._state_size(env)))
+        state_size = local_size(env) if self.needs else env.spec.obs_size
+        state = jnp.zeros((1, n_agents, state_size))
         if self.config.encoder:
             params["encoder"] = self.encoder.init(encoder_key, state)
             state = self._encode(params, state)
@@ -236,12 +237,6 @@ class LearnedSource:
             for group, names in groups.items()
             if names[0] in params
         }
-
-    def _state_size(self, env: Environment) -> int:
-        if not self.needs:
-            return env.spec.obs_size
-        own = jax.eval_shape(lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0))
-        return own.shape[-1]
 
 
 def _masked(logits: Any, action_mask: Bool[Array, "..."]) -> Float[Array, "... A"]:

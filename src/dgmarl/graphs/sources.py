@@ -1,14 +1,9 @@
-"""Sources of dependence graphs, with one interface:
-
-    source.needs                            what the rollout must record (rollout.RECORDABLE)
-    source.init(key, env)                   -> graph_state, a pytree, part of the checkpoint
-    source.infer(graph_state, batch, key)   -> graph [T, B, N, N], row = source, column = target
-    source.update(graph_state, batch, key)  -> graph_state, metrics
+"""Sources of dependence graphs, with the interface `GraphSource`.
 
 In each iteration `infer` is called before the learner's update, and `update` after it. A graph is
 Boolean, or floats in [0, 1] (soft edges); `Graphs` adds a reward graph. A custom source is any
-class with these four members: `--graph file.py:Source` constructs it without arguments, and
-`register_source` gives it a name.
+class with the members of `GraphSource`: `--graph file.py:Source` constructs it without arguments,
+and `register_source` gives it a name.
 """
 
 import sys
@@ -52,14 +47,14 @@ class GraphSource(Protocol):
     """A source of dependence graphs."""
 
     needs: frozenset[str]
-    """Extras that the rollout must record."""
+    """Extras that the rollout must record, of `rollout.RECORDABLE`."""
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Any:
-        """The initial state."""
+        """The initial state, a pytree and part of the checkpoint."""
         ...
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph | Graphs:
-        """The graph of every step of the batch."""
+        """The graph of every step of the batch, [T, B, N, N], row = source, column = target."""
         ...
 
     def update(

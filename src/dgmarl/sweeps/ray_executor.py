@@ -31,6 +31,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
+from dgmarl.config.yaml import build
 from dgmarl.device import task_share
 from dgmarl.errors import RunError, UsageError
 from dgmarl.files import write_atomic
@@ -259,7 +260,7 @@ def train_job(job: Job, post: Any) -> str:
 
 
 def _train_here(job: Job, post: Any) -> None:
-    runs = [PlannedRun.from_values(values) for values in job.runs]
+    runs = [build(PlannedRun, values) for values in job.runs]
     with ExitStack() as stack:
         if remote := bool(job.resources.storage) or not _shares_disk(runs[0], job.owner):
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="dgmarl-sweep-")))

@@ -11,6 +11,7 @@ from contextlib import suppress
 from threading import Event
 from typing import IO
 
+from dgmarl.config.yaml import build
 from dgmarl.device import require_determinism, use_all_cores
 from dgmarl.errors import RunError, UsageError
 from dgmarl.sweeps.executor import Listener, Outcome, train_batch
@@ -49,7 +50,7 @@ def main() -> int:
     reports = os.fdopen(os.dup(STDOUT), "w")
     os.dup2(STDERR, STDOUT)
     with open(STDIN, "rb", buffering=0, closefd=False) as stdin:  # unbuffered, like the answers
-        runs = [PlannedRun.from_values(values) for values in json.loads(stdin.readline() or b"[]")]
+        runs = [build(PlannedRun, values) for values in json.loads(stdin.readline() or b"[]")]
     if not runs:
         return 0
     use_all_cores()

@@ -83,11 +83,7 @@ class Smaclite(Environment[State]):
             reward=rewards(self.roster, self.config.reward, ticks, won),
             terminated=over,
             truncated=(after.time >= self.config.horizon) & ~over,
-            info={
-                "battle_won": won,
-                "allies_left": allies.sum(),
-                "enemies_left": enemies.sum(),
-            },
+            info={"battle_won": won, "allies_left": allies.sum(), "enemies_left": enemies.sum()},
         )
         return after, self.observation(after), outcome
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,7 +16,7 @@ from scipy import stats
 
 from dgmarl.envs.lbf import PAPER_IDS, LBFConfig, LevelBasedForaging, State, id_of, parse
 from dgmarl.envs.lbf.spawn import _distinct, _food_levels, _too_close, _uniform_cell, spawn
-from dgmarl.envs.lbf.types import EAST, LOAD, NONE, NORTH, SOUTH, WEST, most_foods
+from dgmarl.envs.lbf.types import EAST, LOAD, MOST_FOODS, NONE, NORTH, SOUTH, WEST
 from dgmarl.errors import UsageError
 
 # Chance of a false alarm of each statistical test; seeds are fixed, so a passing test stays
@@ -28,6 +28,20 @@ KEY = jax.random.key(0)
 @cache
 def game(text: str, **options) -> LevelBasedForaging:
     return LevelBasedForaging(replace(parse(text), **options))
+
+
+def most_foods(size: int) -> int:
+    """By dynamic programming over rows: foods in one row are at least three columns apart, in
+    adjacent rows two, and two rows apart not in the same column."""
+    rows = [row for row in range(1 << size - 2) if not row & (row << 1 | row << 2)]
+    best = {(0, 0): 0}
+    for _ in range(size - 2):
+        longer: dict[tuple[int, int], int] = {}
+        for ((before, last), count), row in product(best.items(), rows):
+            if not row & (last | last << 1 | last >> 1 | before):
+                longer[last, row] = max(longer.get((last, row), 0), count + row.bit_count())
+        best = longer
+    return max(best.values())
 
 
 @cache
@@ -751,8 +765,11 @@ class TestIds:
                 for places in combinations(inside, number)
             )
 
-        assert fits(most_foods(size))
-        assert not fits(most_foods(size) + 1)
+        assert fits(MOST_FOODS[size])
+        assert not fits(MOST_FOODS[size] + 1)
+
+    def test_most_foods_row_by_row(self):
+        assert {size: most_foods(size) for size in range(5, 11)} == MOST_FOODS
 
     def test_sixteen_foods_fit_from_eleven_on(self):
         marked = [
@@ -760,9 +777,9 @@ class TestIds:
         ]
         assert len(marked) >= 16
         assert all(abs(a[0] - b[0]) + abs(a[1] - b[1]) >= 3 for a, b in combinations(marked, 2))
-        counts = [most_foods(size) for size in range(5, 12)]
-        assert counts == sorted(counts)
-        assert counts[-1] == 16
+        assert LBFConfig(size=11, n_foods=16).n_foods == 16
+        with pytest.raises(UsageError, match="at most 13 foods"):
+            LBFConfig(size=10, n_foods=14)
 
     @pytest.mark.parametrize(
         "wrong",

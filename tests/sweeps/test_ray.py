@@ -23,7 +23,7 @@ from dgmarl.sweeps import executor
 from dgmarl.sweeps.archives import unpack
 from dgmarl.sweeps.grid import Halving
 from dgmarl.sweeps.halving import standings
-from dgmarl.sweeps.plan import Plan, connected, execute_plan, resources_of
+from dgmarl.sweeps.plan import Plan, Resources, connected, execute_plan, resources_of
 from dgmarl.sweeps.planned import PlannedRun
 from dgmarl.sweeps.status import sweep_status
 from tests.sweeps.test_executor import planned
@@ -178,8 +178,9 @@ def in_a_task(run, train, monkeypatch, storage="", post=None) -> tuple[str, list
     """What a task on a machine without the launcher's disk returns and reports."""
     monkeypatch.setattr(ray_executor, "train_apart", train)
     monkeypatch.setattr(ray, "get", lambda reference: reference)
-    post, task = post or ray_executor.Post(None, []), ray_executor.Task(storage=storage)
-    job = ray_executor.Job("key", [run.to_values()], "no claim", [None], task, bool(post.judge))
+    post, resources = post or ray_executor.Post(None, []), Resources(storage=storage)
+    values = [run.to_values()]
+    job = ray_executor.Job("key", values, "no claim", [None], resources, bool(post.judge))
     return ray_executor.train_job(job, Called(post)), post.take("key")
 
 

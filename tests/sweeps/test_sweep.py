@@ -186,6 +186,7 @@ def test_mistakes_are_one_sentence_and_nothing_is_written(
 
 def test_a_machine_without_ray_is_told_which_extra_it_lacks(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "dgmarl.sweeps.ray_executor", raising=False)
     with pytest.raises(UsageError, match=r"pip install 'dgmarl\[ray\]'"):
         dgmarl.sweep(GRID, tmp_path / "out", executor="ray")
     assert not list(tmp_path.iterdir())

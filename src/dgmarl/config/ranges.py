@@ -78,6 +78,19 @@ RANGES = {
     "graph_model.gradient_steps": MANY,
     "graph_model.learning_rate": POSITIVE,
     "graph_model.pair_fraction": Range(0, 1, above=True),
+    # Options of environments.
+    "lbf.size": Range(5, 30),
+    "lbf.n_players": Range(2, 16),
+    "lbf.n_foods": Range(1, 16),
+    "lbf.penalty": WEIGHT,
+    "lbf.max_food_level": Range(1, 6),
+    "lbf.oracle_neighbours": Range(0, 16),
+    "star-spread.n_agents": Range(2, 10_000, about=", with one hub"),
+    "star-spread.noise": WEIGHT,
+    "smaclite.oracle_distance": WEIGHT,
+    "smaclite.oracle_neighbours": MANY._replace(about=", including the agent itself"),
+    "lbf.horizon": MANY,
+    **dict.fromkeys(("star-spread.horizon", "smaclite.horizon"), COUNT),
 }
 """By the name of an option, or the dotted name of a field."""
 

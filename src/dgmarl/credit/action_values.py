@@ -1,14 +1,11 @@
 """Base class of credit rules with their own action-value critic."""
 
-from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
-from dgmarl.credit.base import scaled
 from dgmarl.credit.local import LocalRule
 from dgmarl.credit.standardise import RunningStatistics
 from dgmarl.envs.base import Environment
@@ -23,13 +20,16 @@ class CriticState(NamedTuple):
     critic: Fitted
 
 
-class ActionValueRule(ABC):
+class ActionValueRule:
     """A critic of the returns of a plain rule, trained alongside the policy with the learner's
     hyperparameters. A batch is credited before the critic is trained on it."""
 
     needs: frozenset[str] = frozenset()
     plain: type[LocalRule] = LocalRule
     """Local or team credit, whose return the critic predicts."""
+    critic: Any
+    """Has `init(key)`, `inputs(batch)` and `values(params, inputs)`, unless a subclass defines
+    these itself."""
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         self.plain_rule, learner = self.plain(config, env, varying), config.learner
@@ -44,35 +44,25 @@ class ActionValueRule(ABC):
             learner.minibatches,
         )
 
-    @abstractmethod
     def init_params(self, key: PRNGKeyArray) -> Any:
-        """Initial parameters of the critic."""
+        return self.critic.init(key)
 
-    @abstractmethod
     def inputs(self, batch: Batch) -> Any:
-        """The critic's inputs for a batch."""
+        return self.critic.inputs(batch)
 
-    @abstractmethod
     def values(self, params: Any, inputs: Any) -> Float[Array, "T B N"]:
         """The critic's prediction of the return."""
+        return self.critic.values(params, inputs)
 
     def init(self, key: PRNGKeyArray, env: Environment) -> CriticState:
         fitted = self.regression.init(self.init_params(key))
         return CriticState(self.plain_rule.init(key, env), fitted)
 
-    def rewards(
-        self, credit_state: CriticState, batch: Batch
-    ) -> tuple[RunningStatistics | None, Float[Array, "T B N"]]:
-        """Statistics that include this batch, and the plain rule's rewards scaled by them."""
-        statistics, _ = self.plain_rule.update(credit_state.statistics, batch)
-        paid = scaled(self.plain_rule.scaling, statistics, self.plain_rule.paid(batch))
-        return statistics, jnp.broadcast_to(paid, batch.reward.shape)
-
     def update(
         self, credit_state: CriticState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[CriticState, dict[str, Array]]:
         """Update the reward statistics, and the critic by regression to lambda-returns."""
-        statistics, reward = self.rewards(credit_state, batch)
+        statistics, reward = self.plain_rule.scaled_rewards(credit_state.statistics, batch)
         inputs = self.inputs(batch)
         critic, loss = self.regression.update(credit_state.critic, inputs, batch, reward, key)
         return CriticState(statistics, critic), {"action_value_loss": loss}

@@ -1,6 +1,6 @@
 """Generalised advantage estimation per agent. Arrays are `[T, ..., N]`."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,22 +9,26 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from dgmarl.arrays import takes_any_arrays
-from dgmarl.graphs.reach import Arrays
+from dgmarl.graphs.reach import Arrays, require_per_step
 
 
-def td_errors(
-    reward: Float[Array, "T *B N"],
-    value: Float[Array, "T *B N"],
-    next_value: Float[Array, "T *B N"],
-    bootstrap: Bool[Array, "T *B"],
-    gamma: float | Float[Array, ""],
-) -> Float[Array, "T *B N"]:
-    """delta^i_t = r^i_t + gamma * bootstrap_t * V^i(successor of t) - V^i_t.
+class Steps(NamedTuple):
+    """The per-step arguments of `gae` and `graph_gae`."""
 
-    next_value: value of the true successor, before any reset. Ignored where `bootstrap` is False,
-      even if NaN."""
-    gamma = jnp.asarray(gamma, reward.dtype)
-    return reward + gamma * jnp.where(bootstrap[..., None], next_value, 0) - value
+    reward: Float[Array, "T *B N"]
+    value: Float[Array, "T *B N"]
+    next_value: Float[Array, "T *B N"]
+    """Value of the true successor, before any reset. Ignored where `bootstrap` is False, even if
+    NaN."""
+    bootstrap: Bool[Array, "T *B"]
+    continues: Bool[Array, "T *B"]
+
+
+def td_errors(steps: Steps, gamma: float | Float[Array, ""]) -> Float[Array, "T *B N"]:
+    """delta^i_t = r^i_t + gamma * bootstrap_t * V^i(successor of t) - V^i_t."""
+    gamma = jnp.asarray(gamma, steps.reward.dtype)
+    following = jnp.where(steps.bootstrap[..., None], steps.next_value, 0)
+    return steps.reward + gamma * following - steps.value
 
 
 @takes_any_arrays
@@ -55,16 +59,14 @@ def gae(
     >>> gae(one, 0 * one, 0 * one, true, true, gamma=0.5, lambda_=1.0)[:, 0]
     Array([1.75, 1.5 , 1.  ], dtype=float32)
     """
-    reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
-    bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
+    steps = require_steps(reward, value, next_value, bootstrap, continues)
     require_fractions(gamma=gamma, lambda_=lambda_)
-    return _gae(reward, value, next_value, bootstrap, continues, gamma, lambda_)
+    return _gae(steps, gamma, lambda_)
 
 
 @jax.jit
-def _gae(reward, value, next_value, bootstrap, continues, gamma, lambda_):
-    delta = td_errors(reward, value, next_value, bootstrap, gamma)
-    return discounted_sums(delta, continues, gamma * lambda_)
+def _gae(steps, gamma, lambda_):
+    return discounted_sums(td_errors(steps, gamma), steps.continues, gamma * lambda_)
 
 
 def discounted_sums(
@@ -107,18 +109,14 @@ def require_floats(**arrays: Any) -> list[Array]:
     return list(converted.values())
 
 
-def require_masks(per_agent: Float[Array, "T *B N"], **masks: Any) -> list[Bool[Array, "T *B"]]:
-    """Convert to JAX arrays; a ValueError unless Boolean with one entry per step."""
-    converted = {name: jnp.asarray(mask) for name, mask in masks.items()}
-    for name, mask in converted.items():
-        if mask.dtype != jnp.bool_:
-            raise ValueError(f"{name} must be Boolean, got {mask.dtype}; use {name}.astype(bool)")
-        if mask.shape != per_agent.shape[:-1]:
-            raise ValueError(
-                f"{name} must have the shape {per_agent.shape[:-1]}, one entry per step for all "
-                f"agents, got {mask.shape}"
-            )
-    return list(converted.values())
+def require_steps(
+    reward: Any, value: Any, next_value: Any, bootstrap: Any, continues: Any
+) -> Steps:
+    """Convert to JAX arrays; a ValueError unless floats and masks of matching shapes."""
+    floats = require_floats(reward=reward, value=value, next_value=next_value)
+    masks = {"bootstrap": bootstrap, "continues": continues}.items()
+    shape = floats[0].shape[:-1]
+    return Steps(*floats, *(require_per_step(name, mask, shape) for name, mask in masks))
 
 
 def require_fractions(**numbers: Any) -> None:

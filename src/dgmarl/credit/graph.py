@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dgmarl.config.parts import RewardGraphKind
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, Values
@@ -37,7 +36,16 @@ class GraphRule(LocalRule):
         self.env, self.reward_graph = env, config.credit.reward_graph
         recorded = {"measured": {"states", "keys"}, "oracle": {"states"}}
         self.needs = frozenset({"graph", *recorded.get(self.reward_graph, ())})
-        _check_reward_graph(self.reward_graph, env)
+        if self.reward_graph == "oracle" and not env.offers("oracle_reward_graph"):
+            raise UsageError(
+                f"credit.reward_graph is oracle, but {env.spec.name} offers no "
+                "oracle_reward_graph: define it, or set credit.reward_graph to measured."
+            )
+        if self.reward_graph == "measured" and (reason := env.no_interventions()):
+            raise UsageError(
+                f"credit.reward_graph is measured, but {env.spec.name} cannot simulate the "
+                f"rewards of other actions ({reason}): set credit.reward_graph to none."
+            )
         self.mean_of_others = varying.mean_of_others if self.form == "td" else False
 
     def assign(
@@ -91,16 +99,3 @@ class GraphRule(LocalRule):
             edges = graph.reward_edges
         # Steps after the end do not matter: a graph that is constant until then stays constant.
         return jnp.where(batch.valid[..., None, None], edges, edges[:1])
-
-
-def _check_reward_graph(kind: RewardGraphKind, env: Environment) -> None:
-    if kind == "oracle" and not env.offers("oracle_reward_graph"):
-        raise UsageError(
-            f"credit.reward_graph is oracle, but {env.spec.name} offers no oracle_reward_graph: "
-            "define it, or set credit.reward_graph to measured."
-        )
-    if kind == "measured" and (reason := env.no_interventions()):
-        raise UsageError(
-            f"credit.reward_graph is measured, but {env.spec.name} cannot simulate the rewards of "
-            f"other actions ({reason}): set credit.reward_graph to none."
-        )

@@ -8,7 +8,7 @@ the meeting time. `meeting_tails` is that look-up."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dgmarl.arrays import takes_any_arrays
 from dgmarl.config.parts import AdvantageForm, OthersWeight
-from dgmarl.credit.gae import (
-    discounted_sums,
-    require_floats,
-    require_fractions,
-    require_masks,
-    td_errors,
-)
+from dgmarl.credit.gae import discounted_sums, require_fractions, require_steps, td_errors
 from dgmarl.graphs.reach import (
     NEVER,
     Arrays,
@@ -37,16 +31,6 @@ from dgmarl.graphs.reach import (
     scan_lags,
 )
 from dgmarl.rollout import anywhere
-
-
-class Steps(NamedTuple):
-    """The per-step arguments of `graph_gae`."""
-
-    reward: Float[Array, "T *B N"]
-    value: Float[Array, "T *B N"]
-    next_value: Float[Array, "T *B N"]
-    bootstrap: Bool[Array, "T *B"]
-    continues: Bool[Array, "T *B"]
 
 
 @takes_any_arrays
@@ -125,17 +109,16 @@ def graph_gae(
     Array([[1., 1., 1.],
            [0., 1., 1.]], dtype=float32)
     """
-    reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
-    graph = _require_agents(require_graph(graph, method), reward, "graph")
-    bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
+    steps = require_steps(reward, value, next_value, bootstrap, continues)
+    graph = _require_agents(require_graph(graph, method), steps.reward, "graph")
     require_fractions(gamma=gamma, lambda_=lambda_, unreached_weight=unreached_weight)
     if is_lists(graph) and reward_graph is not None:
         raise ValueError("reward_graph needs a Boolean graph, not method='lists'")
-    shape = (*reward.shape, reward.shape[-1])
+    shape = (*steps.reward.shape, steps.reward.shape[-1])
     _check_options(advantage_form, pair_baseline, reward_graph, cross_weight, shape)
     _check_others(others, advantage_form)
     return _graph_gae(
-        Steps(reward, value, next_value, bootstrap, continues),
+        steps,
         graph,
         gamma,
         lambda_,
@@ -177,12 +160,10 @@ def soft_graph_gae(
     weights: floats in [0, 1], row = source, column = target; every agent reaches itself with weight
       1. The other arguments are those of `graph_gae`, which gives the same for weights 0 and 1.
       Costs O(T^2 N^3)."""
-    reward, value, next_value = require_floats(reward=reward, value=value, next_value=next_value)
-    weights = _require_agents(require_weights(weights), reward, "weights")
-    bootstrap, continues = require_masks(reward, bootstrap=bootstrap, continues=continues)
+    steps = require_steps(reward, value, next_value, bootstrap, continues)
+    weights = _require_agents(require_weights(weights), steps.reward, "weights")
     require_fractions(gamma=gamma, lambda_=lambda_, unreached_weight=unreached_weight)
     _check_cross_weight(cross_weight, weights.shape)
-    steps = Steps(reward, value, next_value, bootstrap, continues)
     _check_others(others, "td")
     pairs = _soft_pairs(
         steps, weights, gamma, lambda_, cross_weight, unreached_weight, others=others
@@ -372,7 +353,7 @@ def _rounded(unreached_weight, dtype):
 def _plain_credit(steps, gamma, lambda_):
     """TD errors and GAE of each agent, and gamma and lambda in the dtype of the rewards."""
     gamma, lambda_ = (jnp.asarray(number, steps.reward.dtype) for number in (gamma, lambda_))
-    delta = td_errors(steps.reward, steps.value, steps.next_value, steps.bootstrap, gamma)
+    delta = td_errors(steps, gamma)
     return delta, discounted_sums(delta, steps.continues, gamma * lambda_), gamma, lambda_
 
 

@@ -46,14 +46,19 @@ class LocalRule:
     ) -> Credit:
         """GAE of the credited rewards, scaled by statistics that include this batch. Without values
         (for Q-learners) only the raw rewards."""
-        paid = self.paid(batch)
         if values is None:
-            return Credit(paid)
-        statistics, _ = self.update(credit_state, batch)
-        paid = scaled(self.scaling, statistics, paid)
-        reward = jnp.broadcast_to(paid, values.now.shape)
+            return Credit(self.paid(batch))
+        _, reward = self.scaled_rewards(credit_state, batch)
         own = gae(reward, *values, batch.bootstrap, batch.continues, self.gamma, self.lambda_)
         return Credit(reward, own, own + values.now, own)
+
+    def scaled_rewards(
+        self, credit_state: Any, batch: Batch
+    ) -> tuple[RunningStatistics | None, Float[Array, "T B N"]]:
+        """Statistics that include this batch, and the credited rewards scaled by them."""
+        statistics, _ = self.update(credit_state, batch)
+        paid = scaled(self.scaling, statistics, self.paid(batch))
+        return statistics, jnp.broadcast_to(paid, batch.reward.shape)
 
     def update(
         self, credit_state: Any, batch: Batch, key: PRNGKeyArray | None = None

@@ -21,7 +21,7 @@ successor's action is not recorded."""
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
@@ -43,16 +43,6 @@ class PRDRule(ActionValueRule):
         self.threshold = config.credit.threshold
         self.critic = AttentionValue(env.spec, config.learner.hidden)
 
-    def init_params(self, key: PRNGKeyArray) -> Any:
-        return self.critic.init(key)
-
-    def inputs(self, batch: Batch) -> Any:
-        return self.critic.inputs(batch)
-
-    def values(self, params: Any, inputs: Any) -> Float[Array, "T B N"]:
-        """Q_i: the return of agent i's own reward."""
-        return self.critic.values(params, inputs)
-
     def relevance(self, params: Any, batch: Batch) -> Float[Array, "T B N N"]:
         """m at [j, i]: how much of agent i's reward is credited to agent j."""
         relevance = self.critic.relevance(params, batch)
@@ -63,7 +53,7 @@ class PRDRule(ActionValueRule):
         self, credit_state: CriticState, batch: Batch, values: Values | None, graph: Graphs | None
     ) -> Credit:
         assert values is not None
-        _, reward = self.rewards(credit_state, batch)
+        _, reward = self.plain_rule.scaled_rewards(credit_state.statistics, batch)
         relevance = self.relevance(credit_state.critic.params, batch)
         credited = jnp.einsum("tbji,tbi->tbj", relevance, reward)
         own = gae(credited, *values, batch.bootstrap, batch.continues, self.gamma, self.lambda_)

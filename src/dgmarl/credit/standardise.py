@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dgmarl.graphs.reach import Arrays
+from dgmarl.graphs.reach import Arrays, require_per_step
 
 _FIRST_COUNT = 1e-4
 TINY = 1e-12
@@ -56,11 +56,8 @@ def statistics_of(
             f"statistics must be a scalar or have one entry for each of the {batch.shape[-1]} "
             f"agents of the batch, got shape {shape}"
         )
-    if valid is not None and (valid.dtype != jnp.bool_ or valid.shape != batch.shape[:-1]):
-        raise ValueError(
-            f"valid must be Boolean of shape {batch.shape[:-1]}, got {valid.dtype} {valid.shape}"
-        )
-    counted = jnp.broadcast_to(True if valid is None else valid[..., None], batch.shape)
+    steps = True if valid is None else require_per_step("valid", valid, batch.shape[:-1])[..., None]
+    counted = jnp.broadcast_to(steps, batch.shape)
     axes = tuple(range(batch.ndim - len(shape)))
     # With one statistic per agent all columns have the same count.
     count = jnp.max(jnp.sum(counted, axis=axes))

@@ -139,6 +139,12 @@ def random_actions(key: PRNGKeyArray, observation: Observation) -> Int[Array, "*
     return (rank <= chosen[..., None]).sum(axis=-1).clip(max=rank.shape[-1] - 1)
 
 
+def local_size(env: Environment) -> int:
+    """Length L of one agent's `local_state`."""
+    state = jax.eval_shape(lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0))
+    return state.shape[-1]
+
+
 class NotOfferedError(NotImplementedError):
     """An optional method of the interface is missing."""
 

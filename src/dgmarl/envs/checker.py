@@ -5,6 +5,7 @@ detect hidden state, then a batch of random episodes under jit and vmap."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -33,6 +34,9 @@ class Finding:
 
     kind: Literal["violation", "note"]
     sentence: str
+
+
+_violation, _note = partial(Finding, "violation"), partial(Finding, "note")
 
 
 def check_env(env: Environment, seed: int = 0) -> list[Finding]:
@@ -357,11 +361,3 @@ def _equal(first: Any, second: Any, tolerance: float = 0.0) -> bool:
         return bool(np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True))
 
     return all(jax.tree.leaves(jax.tree.map(same, first, second)))
-
-
-def _violation(sentence: str) -> Finding:
-    return Finding("violation", sentence)
-
-
-def _note(sentence: str) -> Finding:
-    return Finding("note", sentence)

@@ -64,8 +64,7 @@ class MatrixGame(Environment[MatrixState]):
         """Complete: the payoff is common."""
         return jnp.ones((2, 2), bool)
 
-    def oracle_reward_graph(self, state: MatrixState) -> Bool[Array, "2 2"]:
-        return self.oracle_graph(state)
+    oracle_reward_graph = oracle_graph
 
     def local_state(self, state: MatrixState) -> Float[Array, "2 1"]:
         """The index of the situation, shared by both agents."""

@@ -49,7 +49,6 @@ class AttentionSource:
     def update(
         self, graph_state: Fitted, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Fitted, dict[str, Array]]:
-        """Train the critic on the newest batch."""
         inputs = self.critic.inputs(batch)
         fitted, loss = self.regression.update(graph_state, inputs, batch, batch.reward, key)
         return fitted, {"graph_action_value_loss": loss}

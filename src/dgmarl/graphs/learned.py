@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.config.parts import GraphModelConfig
-from dgmarl.envs.base import Environment
+from dgmarl.envs.base import Environment, local_size
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
 from dgmarl.nets.actor_critic import UNAVAILABLE
@@ -75,7 +75,19 @@ class LearnedSource:
         self.optimiser = optax.flatten(optax.adam(config.learning_rate))
 
     def init(self, key: PRNGKeyArray, env: Environment) -> LearnedState:
-        params = self._init_params(key, env)
+        encoder_key, reverse_key, predictor_key, pair_key = jax.random.split(key, 4)
+        n_agents, params = env.spec.n_agents, {}
+        state_size = local_size(env) if self.needs else env.spec.obs_size
+        state = jnp.zeros((1, n_agents, state_size))
+        if self.config.encoder:
+            params["encoder"] = self.encoder.init(encoder_key, state)
+            state = self._encode(params, state)
+            both = jnp.concatenate([state, state], axis=-1)
+            params["reverse"] = self.reverse.init(reverse_key, both)
+        params["predictor"] = self.predictor.init(predictor_key, state)
+        action = jnp.zeros((1, n_agents, env.spec.n_actions))
+        target = [state, state, action] if self.config.condition_on_action else [state, state]
+        params["pair"] = self.pair.init(pair_key, state, jnp.concatenate(target, axis=-1))
         groups = self._groups(params).items()
         return LearnedState(params, {name: self.optimiser.init(part) for name, part in groups})
 
@@ -94,7 +106,7 @@ class LearnedSource:
         examples = self.examples(batch)
         z = self._encode(params, examples.now)
         logits = self.predictor.apply(params["predictor"], z)
-        alone = _entropy(self._masked(logits, examples.action_mask))
+        alone = _entropy(_masked(logits, examples.action_mask))
         if z.shape[-2] == 1:
             return jnp.zeros((*batch.reward.shape, 1))
         others, position = _others(z.shape[-2])
@@ -121,7 +133,6 @@ class LearnedSource:
         return LearnedState(params, opt_state), metrics
 
     def examples(self, batch: Batch) -> Examples:
-        """The steps of a batch as rows."""
         views = (batch.observation.agents_view, batch.next_observation.agents_view)
         now, after = batch.extras["local"] if self.needs else views
         arrays = Examples(now, after, batch.action, batch.observation.action_mask, batch.valid)
@@ -151,10 +162,8 @@ class LearnedSource:
     ) -> tuple[Array, dict]:
         """Cross entropy of q_varphi: an agent's own action from its state and the next one."""
         both = [self._encode(group, part) for part in (examples.now, examples.next)]
-        logits = self._masked(
-            self.reverse.apply(group["reverse"], jnp.concatenate(both, axis=-1)),
-            examples.action_mask,
-        )
+        logits = self.reverse.apply(group["reverse"], jnp.concatenate(both, axis=-1))
+        logits = _masked(logits, examples.action_mask)
         loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
         return loss, {"encoder_loss": loss}
 
@@ -177,7 +186,7 @@ class LearnedSource:
             chosen = (jnp.arange(n_agents)[:, None] + shift) % n_agents
             off_diagonal = jnp.broadcast_to(shift > 0, chosen.shape)
         pairs = self._predict_pairs(group["pair"], z, after, examples, chosen)
-        logits = self._masked(self.predictor.apply(group["predictor"], z), examples.action_mask)
+        logits = _masked(self.predictor.apply(group["predictor"], z), examples.action_mask)
         pair_loss = _mean(pairs.loss, examples.valid)
         alone_loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
         alone = _entropy(logits)
@@ -207,9 +216,8 @@ class LearnedSource:
 
         def predict(rows: tuple[Array, Array, Array, Array]) -> Predictions:
             source, target, action, action_mask = rows
-            logits = self._masked(
-                self.pair.apply(params, source, target, chosen), action_mask[..., None, :]
-            )
+            logits = self.pair.apply(params, source, target, chosen)
+            logits = _masked(logits, action_mask[..., None, :])
             return Predictions(_cross_entropy(logits, action[..., None]), _entropy(logits))
 
         n_agents = z.shape[-2]
@@ -222,11 +230,7 @@ class LearnedSource:
     ) -> Float[Array, "R N d"]:
         return self.encoder.apply(params["encoder"], states) if self.config.encoder else states  # pyright: ignore[reportReturnType]
 
-    def _masked(self, logits: Any, action_mask: Bool[Array, "..."]) -> Float[Array, "... A"]:
-        return jnp.where(action_mask, logits, UNAVAILABLE)
-
     def _groups(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of each optimiser."""
         groups = {"encoding": ("encoder", "reverse"), "guessing": ("pair", "predictor")}
         return {
             group: {name: params[name] for name in names}
@@ -234,26 +238,9 @@ class LearnedSource:
             if names[0] in params
         }
 
-    def _init_params(self, key: PRNGKeyArray, env: Environment) -> dict[str, Any]:
-        encoder_key, reverse_key, predictor_key, pair_key = jax.random.split(key, 4)
-        n_agents, params = env.spec.n_agents, {}
-        state = jnp.zeros((1, n_agents, self._state_size(env)))
-        if self.config.encoder:
-            params["encoder"] = self.encoder.init(encoder_key, state)
-            state = self._encode(params, state)
-            both = jnp.concatenate([state, state], axis=-1)
-            params["reverse"] = self.reverse.init(reverse_key, both)
-        params["predictor"] = self.predictor.init(predictor_key, state)
-        action = jnp.zeros((1, n_agents, env.spec.n_actions))
-        target = [state, state, action] if self.config.condition_on_action else [state, state]
-        params["pair"] = self.pair.init(pair_key, state, jnp.concatenate(target, axis=-1))
-        return params
 
-    def _state_size(self, env: Environment) -> int:
-        if not self.needs:
-            return env.spec.obs_size
-        own = jax.eval_shape(lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0))
-        return own.shape[-1]
+def _masked(logits: Any, action_mask: Bool[Array, "..."]) -> Float[Array, "... A"]:
+    return jnp.where(action_mask, logits, UNAVAILABLE)
 
 
 def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:

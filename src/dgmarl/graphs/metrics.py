@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dgmarl.graphs.reach import Arrays
+from dgmarl.graphs.reach import Arrays, require_per_step
 
 
 class Agreement(NamedTuple):
@@ -54,10 +54,10 @@ def agreement(
 
 def _counted_pairs(matrices: Arrays, valid: Arrays | None) -> Bool[Array, "*B N N"]:
     """Pairs of different agents at valid steps."""
-    if valid is not None and valid.shape != matrices.shape[:-2]:
-        raise ValueError(f"valid must have the shape {matrices.shape[:-2]}, got {valid.shape}")
     different = jnp.broadcast_to(~jnp.eye(matrices.shape[-1], dtype=bool), matrices.shape)
-    return different if valid is None else different & valid[..., None, None]
+    if valid is None:
+        return different
+    return different & require_per_step("valid", valid, matrices.shape[:-2])[..., None, None]
 
 
 def _share(part: Array, whole: Array, if_none: float) -> Float[Array, ""]:

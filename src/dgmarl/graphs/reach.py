@@ -76,7 +76,7 @@ def meeting_times(
            [1073741824, 1073741824,          0]], dtype=int32)
     """
     graph = require_graph(graph, method)
-    ends = require_ends(ends, graph)
+    ends = require_per_step("ends", ends, graph.shape[:-2])
     return _meeting_times(graph, ends, degree_bound(graph, method, max_degree))
 
 
@@ -245,17 +245,19 @@ def require_weights(weights: Float[Arrays, "T *B N N"]) -> Float[Array, "T *B N 
     return _require_square(weights, "weights")
 
 
-def require_ends(ends: Bool[Arrays, "T *B"], graph: Array) -> Bool[Array, "T *B"]:
+def require_per_step(
+    name: str, mask: Bool[Arrays, "*B"], shape: tuple[int, ...]
+) -> Bool[Array, "*B"]:
     """Convert to a JAX array; a ValueError unless Boolean, one per step and batch entry."""
-    ends = jnp.asarray(ends)
-    if ends.dtype != jnp.bool_:
-        raise ValueError(f"ends must be Boolean, got {ends.dtype}")
-    if ends.shape != graph.shape[:-2]:
+    mask = jnp.asarray(mask)
+    if mask.dtype != jnp.bool_:
+        raise ValueError(f"{name} must be Boolean, got {mask.dtype}; use {name}.astype(bool)")
+    if mask.shape != shape:
         raise ValueError(
-            f"ends must have the shape {graph.shape[:-2]} of the graph without its agent axes, "
-            f"got {ends.shape}"
+            f"{name} must have the shape {shape}, one entry per step for all agents, got "
+            f"{mask.shape}"
         )
-    return ends
+    return mask
 
 
 def _require_square(matrices: Array, name: str) -> Array:

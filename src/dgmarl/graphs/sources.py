@@ -1,19 +1,15 @@
-"""Sources of dependence graphs, with one interface:
-
-    source.needs                            what the rollout must record (rollout.RECORDABLE)
-    source.init(key, env)                   -> graph_state, a pytree, part of the checkpoint
-    source.infer(graph_state, batch, key)   -> graph [T, B, N, N], row = source, column = target
-    source.update(graph_state, batch, key)  -> graph_state, metrics
+"""Sources of dependence graphs, with the interface `GraphSource`.
 
 In each iteration `infer` is called before the learner's update, and `update` after it. A graph is
 Boolean, or floats in [0, 1] (soft edges); `Graphs` adds a reward graph. A custom source is any
-class with these four members: `--graph file.py:Source` constructs it without arguments, and
-`register_source` gives it a name.
+class with the members of `GraphSource`: `--graph file.py:Source` constructs it without arguments,
+and `register_source` gives it a name.
 """
 
 import sys
 from collections.abc import Callable
 from io import BytesIO, StringIO
+from math import inf, nan
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -51,14 +47,14 @@ class GraphSource(Protocol):
     """A source of dependence graphs."""
 
     needs: frozenset[str]
-    """Extras that the rollout must record."""
+    """Extras that the rollout must record, of `rollout.RECORDABLE`."""
 
     def init(self, key: PRNGKeyArray, env: Environment) -> Any:
-        """The initial state."""
+        """The initial state, a pytree and part of the checkpoint."""
         ...
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph | Graphs:
-        """The graph of every step of the batch."""
+        """The graph of every step of the batch, [T, B, N, N], row = source, column = target."""
         ...
 
     def update(
@@ -108,8 +104,6 @@ class RandomSource(GivenSource):
     """Each pair of different agents has an edge with probability p, independently per step."""
 
     def __init__(self, probability: float):
-        if not 0 <= probability <= 1:
-            raise _not_a_probability(f"{probability:g}")
         self.probability = probability
 
     def infer(self, graph_state: Any, batch: Batch, key: PRNGKeyArray) -> Graph:
@@ -222,11 +216,20 @@ def fixed_source(path: str) -> FixedSource:
     return FixedSource(lambda n: matrix)
 
 
-def _random(argument: str, config: TrainConfig, env: Environment, varying: Varying) -> GraphSource:
+def _number(text: str, highest: float, sentence: str) -> float:
+    """The number from 0 to `highest`; a UsageError with the sentence for anything else."""
     try:
-        return RandomSource(float(argument))
-    except ValueError as error:
-        raise error if isinstance(error, UsageError) else _not_a_probability(argument) from None
+        number = float(text)
+    except ValueError:
+        number = nan
+    if not 0 <= number <= highest:
+        raise UsageError(sentence)
+    return number
+
+
+def _random(argument: str, config: TrainConfig, env: Environment, varying: Varying) -> GraphSource:
+    advice = "is not a probability: choose a number from 0 to 1, for example random:0.3."
+    return RandomSource(_number(argument, 1, f"random:{argument} {advice}"))
 
 
 def _interventional(
@@ -255,22 +258,12 @@ def _attention(
 ) -> GraphSource:
     from dgmarl.graphs.attention import THRESHOLD, AttentionSource
 
-    try:
-        threshold = float(argument or THRESHOLD)
-    except ValueError:
-        threshold = -1.0
-    if not threshold >= 0:
-        raise UsageError(
-            f"attention:{argument} is not a threshold: choose a number of 0 or more, relative to "
-            "uniform attention, for example attention:0.5."
-        )
-    return AttentionSource(config, env, threshold)
-
-
-def _not_a_probability(text: str) -> UsageError:
-    return UsageError(
-        f"random:{text} is not a probability: choose a number from 0 to 1, for example random:0.3."
+    sentence = (
+        f"attention:{argument} is not a threshold: choose a number of 0 or more, relative to "
+        "uniform attention, for example attention:0.5."
     )
+    threshold = _number(argument, inf, sentence) if argument else THRESHOLD
+    return AttentionSource(config, env, threshold)
 
 
 register_source("learned", _learned)

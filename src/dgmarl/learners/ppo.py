@@ -20,7 +20,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, Values
 from dgmarl.device import over_envs, unroll
-from dgmarl.envs.base import Environment, EnvSpec, Observation
+from dgmarl.envs.base import Environment, EnvSpec, Observation, local_size
 from dgmarl.errors import UsageError
 from dgmarl.learners.base import batched_index, where_active
 from dgmarl.nets.custom import make_policy, make_value
@@ -37,7 +37,6 @@ class PPOState(NamedTuple):
     """`actor` and `critic`; with `anneal_lr` also `steps`, environment steps trained on."""
 
     def with_params(self, params: dict[str, Any]) -> "PPOState":
-        """The state with other parameters of actor and critic."""
         return self._replace(params=params)
 
 
@@ -230,5 +229,4 @@ def _local_spec(env: Environment) -> EnvSpec:
             f"learner.critic is own-state, but {env.spec.name} has no local_state: define it, or "
             "choose another critic."
         )
-    shape = jax.eval_shape(lambda key: env.local_state(env.reset(key)[0]), jax.random.key(0)).shape
-    return replace(env.spec, state_size=shape[0] * shape[1])
+    return replace(env.spec, state_size=env.spec.n_agents * local_size(env))

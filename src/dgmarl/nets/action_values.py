@@ -87,7 +87,6 @@ class AttentionValue:
 
     @property
     def module(self) -> AttentionCritic:
-        """The network of all agents."""
         return AttentionCritic(self.hidden)
 
     def init(self, key: PRNGKeyArray) -> Any:
@@ -95,7 +94,6 @@ class AttentionValue:
         return self.module.init(key, *(jnp.zeros((self.spec.n_agents, size)) for size in sizes))
 
     def inputs(self, batch: Batch) -> tuple[Float[Array, "T B N O"], Float[Array, "T B N A"]]:
-        """Observations and actions of all agents."""
         action = jax.nn.one_hot(batch.action, self.spec.n_actions)
         return batch.observation.agents_view, action
 

@@ -41,7 +41,6 @@ class Recurrent(nn.Module):
 
     @property
     def hidden_state_size(self) -> int:
-        """Size of the hidden state of an agent."""
         return self.hidden
 
     @nn.compact

@@ -18,31 +18,28 @@ T, B = 2, 3
 
 def make_policy(spec: EnvSpec, learner: Any) -> Policy:
     """The actor, or the agents' network of a Q-learner, as configured."""
-    name = learner.network
-    policy = Policy(spec, learner.hidden, _load(name, "network"), learner.share_parameters)
+    network = _load(learner.network, "network")
+    policy = Policy(spec, learner.hidden, network, learner.share_parameters)
 
-    def play(key: jax.Array) -> Any:
-        params = _only_parameters(policy.init(key))
+    def play(params: Any) -> Any:
         x = jnp.zeros((T, B, spec.n_agents, spec.obs_size))
         return policy.outputs(params, policy.init_hidden_state(B), x, jnp.zeros((T, B), bool))
 
-    _try(name, "network", play)
+    _try(learner.network, "network", policy.init, play)
     return policy
 
 
 def make_value(spec: EnvSpec, learner: Any) -> Value:
     """The critic, as configured."""
-    name = learner.critic_network
-    network = _load(name, "critic_network")
+    network = _load(learner.critic_network, "critic_network")
     value = Value(spec, learner.hidden, learner.critic, learner.share_parameters, network)
 
-    def play(key: jax.Array) -> Any:
-        params, agents = _only_parameters(value.init(key)), (T, B, spec.n_agents)
-        view = jnp.zeros((*agents, spec.obs_size))
-        alive, state = jnp.ones(agents, bool), jnp.zeros((T, B, spec.state_size))
+    def play(params: Any) -> Any:
+        alive, state = jnp.ones((T, B, spec.n_agents), bool), jnp.zeros((T, B, spec.state_size))
+        view = jnp.zeros((*alive.shape, spec.obs_size))
         return value(params, Observation(view, state, alive[..., None], alive))
 
-    _try(name, "critic_network", play)
+    _try(learner.critic_network, "critic_network", value.init, play)
     return value
 
 
@@ -58,23 +55,18 @@ def _load(name: str, field: str) -> type[nn.Module]:
     return found
 
 
-def _only_parameters(variables: Any) -> Any:
-    """Return the variables of a network, or raise if some are not trained parameters."""
-    kept = ", ".join(sorted(variables.keys() - {"params"}))
-    if kept:
-        raise UsageError(
-            f"It has {kept}, but only parameters are trained: use layers without other state, such "
-            "as LayerNorm."
-        )
-    return variables
-
-
-def _try(name: str, field: str, play: Callable[[jax.Array], Any]) -> None:
+def _try(name: str, field: str, init: Callable[..., Any], play: Callable[[Any], Any]) -> None:
     """Trace a custom network without computing anything; its errors become a UsageError."""
     if name in OWN_NETWORKS:
         return
     try:
-        jax.eval_shape(play, jax.random.key(0))
+        variables = jax.eval_shape(init, jax.random.key(0))
+        if kept := ", ".join(sorted(variables.keys() - {"params"})):
+            raise UsageError(
+                f"It has {kept}, but only parameters are trained: use layers without other state, "
+                "such as LayerNorm."
+            )
+        jax.eval_shape(play, variables)
     except UsageError as error:
         raise UsageError(f"learner.{field} is {name!r}: {error}") from error
     except Exception as error:

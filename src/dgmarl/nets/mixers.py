@@ -59,7 +59,6 @@ class QPLEX(nn.Module):
 
     @nn.compact
     def __call__(self, chosen: Array, best: Array, action: Array, state: Array) -> Array:
-        """One value for the team, [..., 1]."""
         n_agents, heads, width = chosen.shape[-1], self.heads, self.hidden
         joint = jax.nn.one_hot(action, self.n_actions).reshape(
             *action.shape[:-1], n_agents * self.n_actions
@@ -114,12 +113,10 @@ class Mixer:
 
     @property
     def sees_state(self) -> bool:
-        """Whether the mixer uses the global state."""
         return self.kind in ("qmix", "qplex")
 
     @property
     def module(self) -> QMIX | QPLEX:
-        """The network of QMIX or QPLEX."""
         if self.kind == "qmix":
             return QMIX(self.embedding, self.hidden)
         return QPLEX(self.hidden, self.heads, self.spec.n_actions)

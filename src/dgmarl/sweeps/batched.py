@@ -25,7 +25,7 @@ from dgmarl.credit.base import team_sum
 from dgmarl.credit.graph import GraphRule
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
-from dgmarl.graphs.sources import Graph, GraphSource, as_graphs, make_source
+from dgmarl.graphs.sources import GivenSource, Graph, GraphSource, as_graphs, make_source
 from dgmarl.rollout import Batch, Recording
 from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.playing import (
@@ -67,10 +67,11 @@ class BatchedRule(GraphRule):
         return jnp.where(self.team_reward, team_sum(batch.reward), batch.reward)
 
 
-class ChosenSource:
-    """The graph sources of all runs of a program; each run uses one."""
+class ChosenSource(GivenSource):
+    """The graph sources of all runs of a program; each run uses one. Not updated: a source that
+    learns is not batched with others."""
 
-    def __init__(self, sources: Sequence[GraphSource], chosen: Array | int = 0):
+    def __init__(self, sources: Sequence[GraphSource], chosen: Array):
         self.sources, self.chosen = sources, chosen
         self.needs = frozenset[str]().union(*(source.needs for source in sources))
 
@@ -81,12 +82,6 @@ class ChosenSource:
         pairs = zip(self.sources, graph_state, strict=True)
         graphs = [as_graphs(source.infer(part, batch, key)).edges for source, part in pairs]
         return jnp.stack(graphs)[self.chosen]
-
-    def update(
-        self, graph_state: list[Any], batch: Batch, key: PRNGKeyArray
-    ) -> tuple[list[Any], dict[str, Array]]:
-        """No update: a source that learns is not batched with others."""
-        return graph_state, {}
 
 
 def shape(config: TrainConfig) -> str:

@@ -40,7 +40,9 @@ def estimate_seconds(runs: Iterable[PlannedRun]) -> float:
         config = run.config
         learns = config.graph.startswith(("learned", "attention"))
         learns_graph = find_method(config.method).uses_graph and learns
-        kind = (_family(config.env), type(config.learner), learns_graph)
+        # A custom environment is its own family.
+        family = config.env if ":" in config.env else config.env.partition("/")[0]
+        kind = (family, type(config.learner), learns_graph)
         if kind not in speeds:
             speeds[kind] = measure_speed(config)
         spec, evaluation = make_env(config.env, **config.env_options).spec, config.evaluation
@@ -66,8 +68,3 @@ def measure_speed(config: TrainConfig) -> Speed:
     (result,) = train_all([Recorder(trial)])
     timing = result.timing
     return Speed(timing["compile_s"], timing["steps_per_s"] * spec.n_agents)
-
-
-def _family(env: str) -> str:
-    """`lbf` for lbf/8x8-2p-3f; a custom environment is its own family."""
-    return env if ":" in env else env.partition("/")[0]

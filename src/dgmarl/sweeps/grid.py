@@ -130,7 +130,6 @@ def _axis(name: str, values: list[Any]) -> list[Any]:
 
 
 def _is_search(name: str, value: Any) -> bool:
-    """Whether a value is a distribution rather than a section."""
     single = isinstance(value, Mapping) and len(value) == 1 and name not in MAPPINGS
     return single and next(iter(value)) in DISTRIBUTIONS
 

@@ -8,7 +8,6 @@ import json
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from dgmarl.config.schema import TrainConfig
 from dgmarl.runs.reading import read_metrics
 from dgmarl.sweeps.grid import Halving
 from dgmarl.sweeps.planned import PlannedRun
@@ -31,20 +30,16 @@ def standings(run: PlannedRun) -> list[Standing]:
     evaluations: dict[int, list[Any]] = {}
     for row in read_metrics(run.folder):
         evaluations.setdefault(int(row["evaluation"]), []).append(row)
-    group, total = _group(run.config), run.config.steps
+    names = ("env", "env_options", "method", "graph", "steps")
+    group = json.dumps([getattr(run.config, name) for name in names], default=str)
 
     def mean(rows: list[Any], name: str) -> float:
         return sum(row[name] for row in rows) / len(rows)
 
     return [
-        Standing(group, run.name, mean(rows, "step"), total, mean(rows, "return_mean"))
+        Standing(group, run.name, mean(rows, "step"), run.config.steps, mean(rows, "return_mean"))
         for rows in evaluations.values()
     ]
-
-
-def _group(config: TrainConfig) -> str:
-    names = ("env", "env_options", "method", "graph", "steps")
-    return json.dumps([getattr(config, name) for name in names], default=str)
 
 
 class Judge:

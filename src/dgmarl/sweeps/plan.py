@@ -4,8 +4,8 @@ a message, the others are executed with one progress bar.
 The folder of a sweep holds the grid as `sweep.yaml` and one run folder per run, with the published
 result of a finished run as `result.json`."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,6 +18,7 @@ from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import with_wrapped_preset
 from dgmarl.errors import UsageError
 from dgmarl.graphs.sources import GraphSource
+from dgmarl.optional import optional
 from dgmarl.sweeps.display import SweepDisplay
 from dgmarl.sweeps.executor import BATCHED_RUNS, Listener, apart, execute, train_batch
 from dgmarl.sweeps.grid import Halving, config_of, expand, halving_of
@@ -59,7 +60,8 @@ class Resources(NamedTuple):
     gpus: float = 0.0
     """GPUs per program, possibly a fraction, with Ray."""
     storage: str = ""
-    """fsspec URL that transfers runs between machines without a shared disk, with Ray."""
+    """fsspec URL to which runs are sent instead of to the launcher, for machines without a shared
+    disk, with Ray."""
 
 
 RAY_TASKS = 100
@@ -94,23 +96,11 @@ def resources_of(
     return resources
 
 
-@contextmanager
-def connected(resources: Resources) -> Iterator[None]:
+def connected(resources: Resources) -> AbstractContextManager[None]:
     """Connect to the Ray cluster, if one is used; to be called before JAX computes anything."""
     if resources.executor == "local":
-        yield
-        return
-    try:
-        import fsspec  # noqa: F401
-        import ray  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "The executor ray needs the package Ray: install it with pip install 'dgmarl[ray]'."
-        ) from None
-    from dgmarl.sweeps import ray_executor
-
-    with ray_executor.connected(resources.address):
-        yield
+        return nullcontext()
+    return optional("dgmarl.sweeps.ray_executor", "ray").connected(resources.address)
 
 
 def plan_grid(grid: Mapping[str, Any], out: Path, trusted: bool = False) -> Plan:
@@ -218,10 +208,9 @@ def train_plan(plan: Plan, resources: Resources) -> None:
 def execute_plan(plan: Plan, resources: Resources, listener: Listener | None = None) -> None:
     """Train the runs without a result."""
     if resources.executor == "ray":
-        from dgmarl.sweeps.ray_executor import RayExecutor, Task
+        from dgmarl.sweeps.ray_executor import RayExecutor
 
-        task = Task(resources.cpus, resources.gpus, resources.storage)
-        train = RayExecutor(task, plan.runs, plan.halving)
+        train = RayExecutor(resources, plan.runs, plan.halving)
     else:
         train = apart(resources.workers) if resources.apart else train_batch
     execute(

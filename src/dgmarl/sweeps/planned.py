@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dgmarl.config.schema import TrainConfig
-from dgmarl.config.yaml import build, plain
+from dgmarl.config.yaml import plain
 from dgmarl.errors import UsageError
 from dgmarl.files import from_json, read_bytes, write_atomic
 from dgmarl.runs.folder import RunFolder
@@ -66,18 +66,12 @@ class PlannedRun:
             (self.folder / FAILURE).unlink(missing_ok=True)
 
     def run_folder(self) -> RunFolder | None:
-        """The run folder, if one is kept."""
         return None if self.folder is None else RunFolder(self.folder)
 
     def to_values(self) -> dict[str, Any]:
-        """The run as JSON values, for another process."""
+        """The run as JSON values, from which `build` makes it in another process."""
         folder = self.folder and self.folder.absolute()
         return plain(replace(self, result_file=self.result_file.absolute(), folder=folder))
-
-    @classmethod
-    def from_values(cls, values: dict[str, Any]) -> "PlannedRun":
-        """The inverse of `to_values`."""
-        return build(cls, values)
 
 
 @cache

@@ -31,6 +31,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
+from dgmarl.config.yaml import build
 from dgmarl.device import task_share
 from dgmarl.errors import RunError, UsageError
 from dgmarl.files import write_atomic
@@ -41,6 +42,7 @@ from dgmarl.sweeps.claims import is_written, owner_path
 from dgmarl.sweeps.executor import Listener, Outcome, forward, train_apart
 from dgmarl.sweeps.grid import Halving
 from dgmarl.sweeps.halving import Judge, Standing, standings
+from dgmarl.sweeps.plan import Resources
 from dgmarl.sweeps.planned import PlannedRun, batches
 
 POLL_SECONDS = 0.5
@@ -57,15 +59,6 @@ HEAD = {"node:__internal_head__": 0.001}
 """A resource of the head node, which a cluster cannot lose."""
 
 
-class Task(NamedTuple):
-    """Resources of a task, and where runs are kept."""
-
-    cpus: int = 1
-    gpus: float = 0.0
-    storage: str = ""
-    """fsspec URL to which runs are sent instead of to the launcher."""
-
-
 class Job(NamedTuple):
     """The input of a task."""
 
@@ -75,7 +68,7 @@ class Job(NamedTuple):
     """Content of the launcher's claim; a machine that can read it shares the disk."""
     begun: list[Any]
     """Reference to the archive of each run that has been begun, else None."""
-    task: Task
+    resources: Resources
     halving: bool
 
 
@@ -106,20 +99,19 @@ def connected(address: str) -> Iterator[None]:
 class RayExecutor:
     """A `Train` function that trains batches as tasks of the connected cluster."""
 
-    def __init__(self, task: Task, runs: Sequence[PlannedRun], halving: Halving | None):
-        self.task, self.halving = task, halving
-        self.storage = Storage(task.storage) if task.storage else None
+    def __init__(self, resources: Resources, runs: Sequence[PlannedRun], halving: Halving | None):
+        self.resources, self.halving = resources, halving
+        self.storage = Storage(resources.storage) if resources.storage else None
         history = [one for run in runs for one in _judged(run)] if halving else []
         actor: Any = ray.remote(Post)
         self.post = actor.options(num_cpus=0, resources=HEAD).remote(halving, history)
-        self.remote: Any = ray.remote(num_cpus=task.cpus, num_gpus=task.gpus, max_retries=0)(
-            train_job
-        )
+        cpus, gpus = resources.cpus, resources.gpus
+        self.remote: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(train_job)
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if not any(m.get("CPU", 0) >= task.cpus and m.get("GPU", 0) >= task.gpus for m in machines):
+        if not any(m.get("CPU", 0) >= cpus and m.get("GPU", 0) >= gpus for m in machines):
             warnings.warn(
-                f"No machine of the Ray cluster has {task.cpus} CPUs and {task.gpus:g} GPUs: runs "
-                "wait until one joins it.",
+                f"No machine of the Ray cluster has {cpus} CPUs and {gpus:g} GPUs: runs wait until "
+                "one joins it.",
                 stacklevel=2,
             )
 
@@ -164,7 +156,7 @@ class RayExecutor:
         begun = [ray.put(pack(run)) if run.state == "begun" else None for run in runs]
         owner = owner_path(runs[0]).read_text()
         values = [run.to_values() for run in runs]
-        job = Job(uuid4().hex, values, owner, begun, self.task, self.halving is not None)
+        job = Job(uuid4().hex, values, owner, begun, self.resources, self.halving is not None)
         name = f"{runs[0].name} and {len(runs) - 1} more" if runs[1:] else runs[0].name
         task = self.remote.options(name=name).remote(job, self.post)
         try:
@@ -268,9 +260,9 @@ def train_job(job: Job, post: Any) -> str:
 
 
 def _train_here(job: Job, post: Any) -> None:
-    runs = [PlannedRun.from_values(values) for values in job.runs]
+    runs = [build(PlannedRun, values) for values in job.runs]
     with ExitStack() as stack:
-        if remote := bool(job.task.storage) or not _shares_disk(runs[0], job.owner):
+        if remote := bool(job.resources.storage) or not _shares_disk(runs[0], job.owner):
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="dgmarl-sweep-")))
             runs = [_moved(run, scratch / str(k)) for k, run in enumerate(runs)]
             for run, archive in zip(runs, job.begun, strict=True):
@@ -278,7 +270,8 @@ def _train_here(job: Job, post: Any) -> None:
                     unpack(ray.get(archive), run)
         stop = Event()
         reports = TaskReports(job, post, runs, stop, remote)
-        train_apart(runs, stop, reports, task_share(job.task.cpus, job.task.gpus))
+        share = task_share(job.resources.cpus, job.resources.gpus)
+        train_apart(runs, stop, reports, share)
 
 
 class TaskReports(Listener):
@@ -287,7 +280,7 @@ class TaskReports(Listener):
     def __init__(self, job: Job, post: Any, runs: Sequence[PlannedRun], stop: Event, remote: bool):
         self.job, self.post, self.stop, self.remote = job, post, stop, remote
         self.indices = {run: k for k, run in enumerate(runs)}
-        self.storage = Storage(job.task.storage) if job.task.storage else None
+        self.storage = Storage(job.resources.storage) if job.resources.storage else None
         self.sent = {run: _newest(run) for run in runs}
         self.early: dict[PlannedRun, str] = {}
 

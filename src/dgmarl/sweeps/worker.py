@@ -11,6 +11,7 @@ from contextlib import suppress
 from threading import Event
 from typing import IO
 
+from dgmarl.config.yaml import build
 from dgmarl.device import require_determinism, use_all_cores
 from dgmarl.errors import RunError, UsageError
 from dgmarl.sweeps.executor import Listener, Outcome, train_batch
@@ -48,7 +49,8 @@ def main() -> int:
     # Output of libraries must not mix with the reports.
     reports = os.fdopen(os.dup(STDOUT), "w")
     os.dup2(STDERR, STDOUT)
-    runs = [PlannedRun.from_values(values) for values in json.loads(_first_line() or b"[]")]
+    with open(STDIN, "rb", buffering=0, closefd=False) as stdin:  # unbuffered, like the answers
+        runs = [build(PlannedRun, values) for values in json.loads(stdin.readline() or b"[]")]
     if not runs:
         return 0
     use_all_cores()
@@ -61,14 +63,6 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     return 0
-
-
-def _first_line() -> bytes:
-    """Read unbuffered, like the answers."""
-    line = b""
-    while not line.endswith(b"\n") and (part := os.read(STDIN, 1 << 16)):
-        line += part
-    return line
 
 
 if __name__ == "__main__":

@@ -41,7 +41,6 @@ class AsMultiAgentEnv(MultiAgentEnv):
 
     @property
     def agent_classes(self) -> dict[str, list[str]]:
-        """One class for all agents."""
         return {"agents": self.agents}
 
     @partial(jax.jit, static_argnums=0)

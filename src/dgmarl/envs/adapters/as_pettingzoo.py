@@ -34,7 +34,6 @@ class AsParallelEnv(ParallelEnv):
         self._key = jax.random.key(np.random.SeedSequence().generate_state(1)[0])
 
     def observation_space(self, agent: str) -> spaces.Box:
-        """An unbounded box."""
         return self._views[agent]
 
     def action_space(self, agent: str) -> spaces.Discrete:
@@ -65,15 +64,12 @@ class AsParallelEnv(ParallelEnv):
         return views, rewards, terminated, truncated, infos
 
     def state(self) -> np.ndarray:
-        """The global state, for central critics."""
         return self._global_state
 
     def render(self) -> str | None:
-        """The state as SVG, if the environment implements `draw`."""
         return self.env.draw(self._state) if self.render_mode else None
 
     def _by_agent(self, observation: Observation) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Observations and infos by agent."""
         self._global_state = np.asarray(observation.global_state, np.float32)
         views = np.asarray(observation.agents_view, np.float32)
         masks = np.asarray(observation.action_mask, np.int8)

@@ -1,12 +1,13 @@
 """Shared by the adapters of JAX environments: padding, horizons and local states."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.envs.base import Environment, NotOfferedError
+from dgmarl.envs.base import Environment, EnvSpec, NotOfferedError
 from dgmarl.errors import UsageError
 
 LocalState = Sequence[int] | Callable[[Any], Array] | None
@@ -26,14 +27,20 @@ class AdaptedState(NamedTuple):
     """Steps since the reset."""
 
 
-State = TypeVar("State")
+class Adapted(Environment[AdaptedState]):
+    """An environment of another JAX library."""
 
+    library: ClassVar[str]
+    loops_inside = True  # some have loops; without unrolling they compile faster
 
-class Adapted(Environment[State]):
-    """An environment of another library. Its states have the fields `inner` and `view`."""
-
-    def __init__(self, local_state: LocalState = None):
-        self._local = local_state
+    def __init__(
+        self, env: Any, name: str = "", horizon: int | None = None, local_state: LocalState = None
+    ):
+        """env: the library's environment. horizon: truncate after this many steps; None: the
+        environment's own limit. local_state: columns of the observation, or a function of the
+        library's state."""
+        self.env, self._local = env, local_state
+        self.spec = self._spec(name or f"{self.library}:{type(env).__name__}", horizon)
         if callable(local_state) or local_state is None:
             return
         size = self.spec.obs_size
@@ -43,6 +50,10 @@ class Adapted(Environment[State]):
                 f"local_state is {local_state!r}, but must be a list of columns of the observation "
                 f"of {self.spec.name}, 0 to {size - 1}."
             )
+
+    @abstractmethod
+    def _spec(self, name: str, horizon: int | None) -> EnvSpec:
+        """The sizes of `env`, after checking that it can be used."""
 
     def offers(self, method: str) -> bool:
         """`local_state` only if it was given or a subclass defines it."""

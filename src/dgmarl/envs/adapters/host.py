@@ -16,7 +16,6 @@ keep the order: a step needs the time that the previous step returned. `step` in
 it is given; after `step_kept` the worker has a copy that can be stepped again."""
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -26,7 +25,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, NamedTuple
 
 import jax
@@ -45,8 +44,8 @@ STARTING = 60.0
 """Minimum timeout in seconds for starting a worker and making its first environment."""
 PACKAGES = {"gymnasium", "pettingzoo", "mpe2"}
 """Packages that the extra `adapters` installs for this module."""
-KIND, EPISODE, TIME, SEED, ACTIONS = range(5)
-"""Columns of a command."""
+KIND, EPISODE, TIME = range(3)
+"""Columns of a command, followed by the seed and the actions."""
 
 
 class HostState(NamedTuple):
@@ -199,7 +198,6 @@ class Workers:
                 raise
 
     def close(self) -> None:
-        """End all processes."""
         with self._lock:
             _end(self._running)
 
@@ -273,8 +271,8 @@ class _Process(NamedTuple):
 
 
 def _launch() -> _Process:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
+    ours, theirs = Pipe()
+    with theirs:
         quiet = {"JAX_PLATFORMS": "cpu", "SDL_VIDEODRIVER": "dummy", "OMP_NUM_THREADS": "1"}
         started = subprocess.Popen(
             [sys.executable, "-P", "-W", "ignore", worker.__file__, str(theirs.fileno())],
@@ -284,7 +282,7 @@ def _launch() -> _Process:
             env={**os.environ, **quiet},
             start_new_session=True,  # only the parent handles Ctrl-C
         )
-        return _Process(Connection(ours.detach()), started)
+        return _Process(ours, started)  # pyright: ignore[reportArgumentType]
 
 
 def _end(running: dict[int, _Process]) -> None:

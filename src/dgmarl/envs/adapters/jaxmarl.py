@@ -45,23 +45,13 @@ def make(
     return JaxMARL(env, f"jaxmarl:{name}", horizon, local_state)
 
 
-class JaxMARL(Adapted[AdaptedState]):
-    """A `MultiAgentEnv` of JaxMARL with discrete actions."""
+class JaxMARL(Adapted):
+    """A `jaxmarl.environments.MultiAgentEnv` with discrete actions."""
 
-    loops_inside = True  # SMAX has loops; without unrolling it compiles faster
+    library = "jaxmarl"
 
-    def __init__(
-        self,
-        env: Any,
-        name: str = "",
-        horizon: int | None = None,
-        local_state: LocalState = None,
-    ):
-        """env: a `jaxmarl.environments.MultiAgentEnv`. horizon: truncate after this many steps;
-        None: the environment's own limit. local_state: columns of the observation, or a function
-        of JaxMARL's state."""
-        self.env = env
-        name = name or f"jaxmarl:{type(env).__name__}"
+    def _spec(self, name: str, horizon: int | None) -> EnvSpec:
+        env = self.env
         self._counts = [_n_actions(env, agent, name) for agent in env.agents]
         observations, inner = jax.eval_shape(env.reset, jax.random.key(0))
         if not isinstance(observations, dict) or not set(env.agents) <= set(observations):
@@ -73,7 +63,7 @@ class JaxMARL(Adapted[AdaptedState]):
         self._max_steps = getattr(env, "max_steps", None)
         size = max(observations[agent].size for agent in env.agents)
         world = jax.eval_shape(self._world_state, observations, inner)
-        self.spec = EnvSpec(
+        return EnvSpec(
             name=name,
             n_agents=len(env.agents),
             n_actions=max(self._counts),
@@ -82,7 +72,6 @@ class JaxMARL(Adapted[AdaptedState]):
             horizon=checked_horizon(name, _time_limit(env), horizon),
             state_is_obs=world is None,
         )
-        super().__init__(local_state)
 
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
         observations, inner = self.env.reset(key)

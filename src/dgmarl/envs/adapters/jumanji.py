@@ -42,38 +42,27 @@ def make(
     return Jumanji(env, f"jumanji:{name}", horizon, local_state)
 
 
-class Jumanji(Adapted[AdaptedState]):
+class Jumanji(Adapted):
     """A `jumanji.Environment` with several agents and discrete actions."""
 
-    loops_inside = True  # some have loops; without unrolling they compile faster
+    library = "jumanji"
 
-    def __init__(
-        self,
-        env: Any,
-        name: str = "",
-        horizon: int | None = None,
-        local_state: LocalState = None,
-    ):
-        """env: a `jumanji.Environment`. horizon: truncate after this many steps; None: its time
-        limit. local_state: columns of the observation, or a function of Jumanji's state."""
-        self.env = env
-        name = name or f"jumanji:{type(env).__name__}"
+    def _spec(self, name: str, horizon: int | None) -> EnvSpec:
+        env = self.env
         _, first = jax.eval_shape(env.reset, jax.random.key(0))
-        n_agents, n_actions = _require_agents(env, first.observation, name)
-        self._agents = n_agents
+        self._agents, n_actions = _require_agents(env, first.observation, name)
         # Uncompiled, they would take seconds.
         self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
         view = jax.eval_shape(self._view, first.observation)
-        self.spec = EnvSpec(
+        return EnvSpec(
             name=name,
-            n_agents=n_agents,
+            n_agents=self._agents,
             n_actions=n_actions,
             obs_size=view.shape[1],
             state_size=view.size,
             horizon=checked_horizon(name, getattr(env, "time_limit", None), horizon),
             state_is_obs=True,
         )
-        super().__init__(local_state)
 
     def reset(self, key: PRNGKeyArray) -> tuple[AdaptedState, Observation]:
         inner, first = self._reset(key)

@@ -100,7 +100,6 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Length of the vector."""
         return self._ends[-1]
 
     def parts(self, numbers: Any) -> dict[str, Any]:
@@ -121,13 +120,11 @@ class Simulator:
         self.index = {name: k for k, name in enumerate(self.layout.agents)}
 
     def begin(self, seed: int) -> np.ndarray:
-        """A new episode."""
         self.time, self.running = 0, True
         views, infos = self.env.reset(seed=seed)
         return self._numbers(views, infos, {}, self.env.agents, (False, False))
 
     def step(self, actions: Iterable[int]) -> np.ndarray:
-        """One joint step."""
         first = self.layout.first_actions
         chosen = {
             name: first[k] + int(action)
@@ -150,7 +147,10 @@ class Simulator:
     ) -> np.ndarray:
         """All parts of `Layout.parts` in one vector."""
         layout = self.layout
-        self._check_names([*views, *rewards, *alive])
+        for name in (*views, *rewards, *alive):
+            if name not in self.index:
+                known = ", ".join(self.index)
+                raise MisbehaviourError(f"has an agent {name!r} now, but began with {known}")
         numbers = np.zeros(layout.size, np.float32)
         parts = layout.parts(numbers)
         parts["action_mask"][:, 0] = 1  # the only action of agents that have left
@@ -181,12 +181,6 @@ class Simulator:
             bad = next(name for name, part in parts.items() if not np.isfinite(part).all())
             raise MisbehaviourError(f"gave a NaN or infinite number as {bad}")
         return numbers
-
-    def _check_names(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self.index:
-                known = ", ".join(self.index)
-                raise MisbehaviourError(f"has an agent {name!r} now, but began with {known}")
 
     def _check_size(self, what: str, found: np.ndarray, size: int) -> None:
         if found.size != size:
@@ -343,7 +337,6 @@ def _make_gymnasium(recipe: Recipe) -> Any:
 
 @cache
 def _module(place: str) -> ModuleType | None:
-    """Import the environment's module, by name or from a file."""
     if not place.endswith(".py"):
         return importlib.import_module(place) if place else None
     if not Path(place).is_file():
@@ -375,7 +368,10 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
                 f"{recipe.name}: the actions of {agent} are {space}, but must be a Discrete space."
             )
     env.reset(seed=0)
-    state = _state(env)
+    try:
+        state_size = np.size(env.state())
+    except (NotImplementedError, AttributeError):  # it has none
+        state_size = 0
     views = [_without_mask(env.observation_space(agent)) for agent in agents]
     sizes = tuple(gymnasium.spaces.flatdim(view) for view in views)
     return Layout(
@@ -383,7 +379,7 @@ def _layout(env: Any, recipe: Recipe, own: Any) -> Layout:
         sizes,
         tuple(int(space.n) for space in spaces),
         tuple(int(space.start) for space in spaces),
-        0 if state is None else np.size(state),
+        state_size,
         _local(own, env, agents, np.zeros((len(agents), max(sizes)))).shape[1],
         recipe.horizon or _max_steps(env, recipe),
     )
@@ -399,14 +395,6 @@ def _max_steps(env: Any, recipe: Recipe) -> int:
         f"{recipe.name} does not say how long an episode can be: set the option horizon, for "
         "example env_options.horizon=100."
     )
-
-
-def _state(env: Any) -> np.ndarray | None:
-    """The global state; None if the environment has none."""
-    try:
-        return np.ravel(env.state())
-    except (NotImplementedError, AttributeError):
-        return None
 
 
 def _without_mask(space: Any) -> Any:
@@ -489,7 +477,6 @@ class Worker:
             yield numbers
 
     def answer(self, kind: int, number: int, when: int, seed: int, *actions: int) -> np.ndarray:
-        """The result of one request."""
         if kind == BEGIN:
             return self._begin(number, seed)
         episode = self.episodes.get(number)

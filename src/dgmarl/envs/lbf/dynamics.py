@@ -49,7 +49,10 @@ def load(
     level = jnp.where(loads, state.level[:, None], 0)
     strength = level.sum(0)
     collected = (strength >= state.food_level) & (strength > 0)
-    paid = loads & collected & _wins(level) if config.winner_take_all else loads & collected
+    paid = loads & collected
+    if config.winner_take_all:
+        precedence = level * len(level) - jnp.arange(len(level))[:, None]
+        paid &= precedence == precedence.max(0)
     value = jnp.where(paid, state.food_level, 0).sum(1)
     if config.winner_take_all:
         reward = value / jnp.maximum(state.food_total, 1)
@@ -59,13 +62,6 @@ def load(
     if config.penalty:
         reward -= config.penalty * (loads & ~collected).any(1)
     return reward, collected
-
-
-def _wins(level: Int[Array, "N F"]) -> Bool[Array, "N F"]:
-    """Whether a player has the highest level at a food, ties to the lowest index."""
-    n_players = level.shape[0]
-    precedence = level * n_players - jnp.arange(n_players)[:, None]
-    return precedence == precedence.max(0)
 
 
 def valid_actions(config: LBFConfig, state: State) -> Bool[Array, "N 6"]:

@@ -53,18 +53,26 @@ class LevelBasedForaging(Environment[State]):
             food_level=jnp.where(collected, 0, state.food_level),
             time=state.time + 1,
         )
-        return after, self._observation(after), self._outcome(after, reward, collected)
+        food_left = (after.food_level > 0).sum()
+        all_eaten = food_left == 0
+        time_up = after.time >= self.config.horizon
+        terminal = self.config.timeout == "terminal"
+        outcome = Outcome(
+            reward=reward,
+            terminated=all_eaten | time_up if terminal else all_eaten,
+            truncated=jnp.zeros_like(all_eaten) if terminal else time_up & ~all_eaten,
+            info={"food_left": food_left, "loads": collected.sum()},
+        )
+        return after, self._observation(after), outcome
 
     def valid_actions(self, state: State) -> Bool[Array, "N 6"]:
         """Actions that have an effect; with `mask_invalid` these are the `action_mask`."""
         return dynamics.valid_actions(self.config, state)
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
-        """Proximity graph; see `observe.oracle_graph`, also for the timing in the paper's code."""
         return observe.oracle_graph(self.config, state)
 
     def local_state(self, state: State) -> Float[Array, "N 7"]:
-        """Own position, level and adjacent foods: see `observe.local_state`."""
         return observe.local_state(state)
 
     def draw(self, state: State, graph: Any = None) -> str:
@@ -81,18 +89,4 @@ class LevelBasedForaging(Environment[State]):
             global_state=agents_view.reshape(-1),
             action_mask=action_mask,
             alive=jnp.ones(n_players, bool),
-        )
-
-    def _outcome(
-        self, after: State, reward: Float[Array, "N"], collected: Bool[Array, "F"]
-    ) -> Outcome:
-        food_left = (after.food_level > 0).sum()
-        all_eaten = food_left == 0
-        time_up = after.time >= self.config.horizon
-        terminal = self.config.timeout == "terminal"
-        return Outcome(
-            reward=reward,
-            terminated=all_eaten | time_up if terminal else all_eaten,
-            truncated=jnp.zeros_like(all_eaten) if terminal else time_up & ~all_eaten,
-            info={"food_left": food_left, "loads": collected.sum()},
         )

@@ -1,11 +1,11 @@
 """Parsing of ids, the text after `lbf/`: our short form or the original's."""
 
-import difflib
 import re
 
-from dgmarl.errors import UsageError
+from dgmarl.config.ranges import RANGES
+from dgmarl.errors import UsageError, did_you_mean
 
-from .types import FOODS, PLAYERS, SIZES, LBFConfig
+from .types import LBFConfig
 
 # The scenarios of the paper.
 PAPER_IDS = (
@@ -46,7 +46,13 @@ def parse(text: str) -> LBFConfig:
     original = _ORIGINAL.fullmatch(text)
     match = _BODY.fullmatch(original["body"] if original else text)
     if match is None or (original and match["variant"] not in (None, "-coop")):
-        raise UsageError(_unknown(text))
+        sizes, players, foods = (RANGES[f"lbf.{name}"] for name in ("size", "n_players", "n_foods"))
+        hint = did_you_mean(f"lbf/{text}", [f"lbf/{name}" for name in PAPER_IDS])
+        raise UsageError(
+            f"there is no game lbf/{text}; write lbf/SxS-Pp-Ff with size {sizes}, players "
+            f"{players} and foods {foods}, then optionally -coop, -coop-shared or -wta, -ind, "
+            f"-pen, or an original id Foraging-...-v3, for example lbf/{PAPER_IDS[2]}{hint}"
+        )
     if match["rows"] != match["columns"]:
         given = f"{match['rows']}x{match['columns']}"
         raise UsageError(
@@ -85,17 +91,3 @@ def id_of(config: LBFConfig) -> str:
         f"{config.size}x{config.size}-{config.n_players}p-{config.n_foods}f{variant}"
         f"{'-ind' if config.max_food_level == 1 else ''}{'-pen' if config.penalty else ''}"
     )
-
-
-def _unknown(text: str) -> str:
-    close = difflib.get_close_matches(text, PAPER_IDS, n=1)
-    advice = f"did you mean lbf/{close[0]}?" if close else f"for example lbf/{PAPER_IDS[2]}."
-    return (
-        f"there is no game lbf/{text}; write lbf/SxS-Pp-Ff with size {_span(SIZES)}, players "
-        f"{_span(PLAYERS)} and foods {_span(FOODS)}, then optionally -coop, -coop-shared or -wta, "
-        f"-ind, -pen, or an original id Foraging-...-v3; {advice}"
-    )
-
-
-def _span(numbers: range) -> str:
-    return f"{numbers.start} to {numbers.stop - 1}"

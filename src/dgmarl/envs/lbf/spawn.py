@@ -35,19 +35,17 @@ def spawn(config: LBFConfig, key: PRNGKeyArray) -> State:
     )
 
 
-def highest_food_level(config: LBFConfig, level: Int[Array, "N"]) -> Int[Array, ""]:
-    """M: `max_food_level`, or the sum of the three weakest levels (two if the winner takes all)."""
-    if config.max_food_level is not None:
-        return jnp.int32(config.max_food_level)
-    weakest = min(config.n_players, 2 if config.winner_take_all else 3)
-    # Levels are 1 or 2: each player of level 1 among the weakest lowers the maximum by one.
-    return 2 * weakest - jnp.minimum((level == 1).sum(), weakest)
-
-
 def _food_levels(
     config: LBFConfig, level: Int[Array, "N"], words: UInt32[Array, "F"]
 ) -> Int[Array, "F"]:
-    highest = highest_food_level(config, level)
+    """Up to `max_food_level`, or the sum of the three weakest levels (two if the winner takes
+    all)."""
+    if config.max_food_level is not None:
+        highest = jnp.int32(config.max_food_level)
+    else:
+        weakest = min(config.n_players, 2 if config.winner_take_all else 3)
+        # Levels are 1 or 2: each player of level 1 among the weakest lowers the maximum by one.
+        highest = 2 * weakest - jnp.minimum((level == 1).sum(), weakest)
     if config.force_coop:
         return jnp.full(config.n_foods, highest)
     return 1 + _below(words, highest)

@@ -1,19 +1,22 @@
 """Configuration and state of level-based foraging."""
 
 from dataclasses import dataclass
-from functools import cache
-from itertools import product
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from jaxtyping import Array, Int
 
+from dgmarl.config.ranges import Range, check_fields
 from dgmarl.errors import UsageError
 
 NONE, NORTH, SOUTH, WEST, EAST, LOAD = range(6)
 ACTION_NAMES = ("none", "north", "south", "west", "east", "load")
 N_ACTIONS = len(ACTION_NAMES)
 
-SIZES, PLAYERS, FOODS = range(5, 31), range(2, 17), range(1, 17)
+MOST_FOODS = {5: 2, 6: 4, 7: 6, 8: 8, 9: 10, 10: 13}
+"""The largest number of foods that fit into the interior of a small field at pairwise L1 distances
+of at least 3. From 11x11 on the interior contains a 9x9 square, in which (row + 2 column) mod 5 = 0
+marks at least 16 cells. Players cannot occupy all remaining cells: all 16 fit on the border of the
+smallest field."""
 
 
 class State(NamedTuple):
@@ -70,30 +73,26 @@ class LBFConfig:
     """Maximum number of other agents per row of the oracle graph, closest first."""
 
     def __post_init__(self) -> None:
-        _within("size", self.size, SIZES)
-        _within("number of players", self.n_players, PLAYERS)
-        _within("number of foods", self.n_foods, FOODS)
-        if self.n_foods > most_foods(self.size):
+        check_fields(self, "lbf")
+        most_foods = MOST_FOODS.get(self.size, self.n_foods)
+        if self.n_foods > most_foods:
             raise UsageError(
-                f"at most {most_foods(self.size)} foods, three steps apart and off the border, "
+                f"at most {most_foods} foods, three steps apart and off the border, "
                 f"fit on {self.size}x{self.size}, but {self.n_foods} were asked for; choose "
                 "fewer foods or a larger field."
             )
-        if self.sight is not None:
-            _within("sight", self.sight, range(1, self.size + 1))
-        if self.max_food_level is not None:
-            _within("highest food level", self.max_food_level, range(1, 7))
-        if not self.penalty >= 0:
-            raise UsageError(f"the penalty must be 0 or more, but {self.penalty} was given.")
-        _one_of("observation", self.observation, ("vector", "grid"))
-        _one_of("timeout", self.timeout, ("terminal", "truncate"))
-        _within("horizon", self.horizon, range(1, 1_000_001))
-        _within("oracle distance", self.oracle_distance, range(0, 2 * self.size))
-        _within("number of oracle neighbours", self.oracle_neighbours, range(0, PLAYERS.stop))
+        on_field = {"sight": Range(1, self.size), "oracle_distance": Range(0, 2 * self.size - 1)}
+        for name, allowed in on_field.items():
+            value = getattr(self, name)
+            if value is not None and not allowed.allows(value):
+                raise UsageError(f"lbf.{name} is {value}, but must be {allowed}.")
+        for name in ("observation", "timeout"):
+            value, allowed = getattr(self, name), get_args(LBFConfig.__annotations__[name])
+            if value not in allowed:
+                raise UsageError(f"lbf.{name} is {value!r}, but must be {' or '.join(allowed)}.")
 
     @property
     def sees_everything(self) -> bool:
-        """Whether every agent observes the whole field."""
         return self.sight is None or self.sight == self.size
 
     @property
@@ -103,42 +102,6 @@ class LBFConfig:
 
     @property
     def obs_size(self) -> int:
-        """Length of one agent's observation."""
         if self.observation == "grid":
             return 3 * (2 * self.radius + 1) ** 2
         return 3 * (self.n_foods + self.n_players)
-
-
-@cache
-def most_foods(size: int) -> int:
-    """The largest number of foods that fit into the interior at pairwise L1 distances of at least
-    3, up to `FOODS.stop - 1`.
-
-    Exact for small fields by dynamic programming over rows: foods in one row are at least three
-    columns apart, in adjacent rows two, and two rows apart not in the same column. From 11x11 on
-    the interior contains a 9x9 square, in which (row + 2 column) mod 5 = 0 marks at least 16 cells.
-    Players cannot occupy all remaining cells: all 16 fit on the border of the smallest field."""
-    limit, inside = FOODS.stop - 1, size - 2
-    if inside >= 9:
-        return limit
-    rows = [row for row in range(1 << inside) if not row & (row << 1 | row << 2)]
-    best = {(0, 0): 0}
-    for _ in range(inside):
-        longer: dict[tuple[int, int], int] = {}
-        for ((before, last), count), row in product(best.items(), rows):
-            if not row & (last | last << 1 | last >> 1 | before):
-                longer[last, row] = max(longer.get((last, row), 0), count + row.bit_count())
-        best = longer
-    return min(limit, max(best.values()))
-
-
-def _within(what: str, given: int, allowed: range) -> None:
-    if given not in allowed:
-        raise UsageError(
-            f"the {what} must be from {allowed.start} to {allowed.stop - 1}, but {given} was given."
-        )
-
-
-def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
-    if given not in allowed:
-        raise UsageError(f"{what} must be one of {', '.join(allowed)}, but {given!r} was given.")

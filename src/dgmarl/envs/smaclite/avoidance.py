@@ -91,8 +91,9 @@ def _velocities(roster: Roster, state: State, wish: Vector, index: Int[Array, "L
     n_walls, n_others = _most_lines(roster)
     lines = no_lines(n_walls + n_others, len(index))
     moves = (own_wish.x != 0) | (own_wish.y != 0)
-    on_ground = moves & ~jnp.asarray(roster.is_air)[unit]
-    lines = wall_lines(roster.walls, roster.walls_near_cells, lines, n_walls, me, speed, on_ground)
+    if n_walls:
+        on_ground = moves & ~jnp.asarray(roster.is_air)[unit]
+        lines = wall_lines(*_walls(roster, me), lines, n_walls, me, speed, on_ground)
 
     def line_to(who: Int[Array, "*K L"], squared: Float[Array, "*K L"]) -> Lines:
         other, its_wish = body(who)
@@ -102,6 +103,16 @@ def _velocities(roster: Roster, state: State, wish: Vector, index: Int[Array, "L
     squared = jnp.where(moves, _neighbours(roster, state, me, unit, battle), jnp.inf)
     lines = unit_lines(lines, n_walls, squared, line_to)
     return solve(lines, n_walls, own_wish, speed)
+
+
+def _walls(roster: Roster, me: Body) -> tuple[Vector, Vector, Bool[Array, "C L"]]:
+    """Start and end of the walls near these units, and which of them exist."""
+    edge = jnp.moveaxis(jnp.asarray(roster.walls_near_cells)[cell_of(me.position)], -1, 0)
+    start, end = (
+        Vector(jnp.asarray(ends)[edge, 0], jnp.asarray(ends)[edge, 1])
+        for ends in (roster.walls.start, roster.walls.end)
+    )
+    return start, end, edge >= 0
 
 
 def _neighbours(

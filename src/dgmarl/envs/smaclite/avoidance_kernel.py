@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .kernels import Ref, launch
 from .linear_programs import least_violation, nearest, within_speed
-from .obstacles import Body, cell_of, lines_of_walls, no_lines, unit_line, unit_lines
+from .obstacles import Body, cell_of, no_lines, unit_line, unit_lines, wall_lines
 from .plane import Vector, choose
 from .roster import Roster
 from .types import State
@@ -86,14 +86,13 @@ class Block(NamedTuple):
     n_units: int
 
     def velocities(self, unit: Int[Array, "L"], most: tuple[int, int]) -> Vector:
-        """Actual velocities of these units."""
         n_walls, n_others = most
         me, wish = self.body(unit)
         speed = self.kind(1, unit)
         moves = (wish.x != 0) | (wish.y != 0)
         lines = no_lines(pl.next_power_of_2(n_walls + n_others), len(unit))
         if n_walls:
-            lines = lines_of_walls(
+            lines = wall_lines(
                 *self.walls(me), lines, n_walls, me, speed, moves & (self.kind(3, unit) == 0)
             )
 
@@ -109,7 +108,6 @@ class Block(NamedTuple):
         return choose(moves, velocity, wish * 0.0)
 
     def body(self, unit: Int[Array, "*K L"]) -> tuple[Body, Vector]:
-        """Bodies and preferred velocities of these units."""
         position, velocity, wish = (
             self.vector(ref, unit)
             for ref in (self.tables.position, self.tables.velocity, self.tables.wish)

@@ -29,7 +29,7 @@ NEVER = jnp.iinfo(jnp.int32).max
 
 
 class Arms(NamedTuple):
-    """Properties of units that turns need, as columns `[U, 1]`, and of the whole roster."""
+    """Properties of units that turns need, as columns `[U, 1]`."""
 
     is_ally: Any
     is_healer: Any
@@ -45,29 +45,13 @@ class Arms(NamedTuple):
     radius: Any
     damage: Callable[[Bool[Array, "U B"]], Float[Array, "U B"]]
     """Damage to each unit by a hit of the firing unit, at most one per battle."""
-    common: "Common"
-
-
-class Common(NamedTuple):
-    """Static properties of a roster that decide what is compiled."""
-
-    healers: bool
-    """Whether any unit heals."""
-    blasts: bool
-    """Whether any unit explodes."""
-    most_attacks: int
-    largest_radius: float
-
-
-def common_to(roster: Roster) -> Common:
-    """The static properties of a roster."""
-    healers, blasts = bool(roster.is_healer.any()), bool(roster.blast_radius.any())
-    return Common(healers, blasts, int(roster.attacks.max()), roster.largest_radius)
+    roster: Roster
+    """Decides what is compiled: whether any unit heals or explodes, and the number of hits."""
 
 
 def columns_of(roster: Roster) -> dict[str, np.ndarray]:
     """The columns of `Arms`, `[U]` each."""
-    names = [name for name in Arms._fields if name not in ("hp_growth", "damage", "common")]
+    names = [name for name in Arms._fields if name not in ("hp_growth", "damage", "roster")]
     columns = {name: getattr(roster, name) for name in names}
     return columns | {"hp_growth": roster.hp_regeneration * TICK}
 
@@ -75,7 +59,7 @@ def columns_of(roster: Roster) -> dict[str, np.ndarray]:
 def arms_of(roster: Roster) -> Arms:
     """The properties of a roster, as NumPy columns."""
     columns = {name: values[:, None] for name, values in columns_of(roster).items()}
-    return Arms(**columns, damage=partial(_damage, roster.damage), common=common_to(roster))
+    return Arms(**columns, damage=partial(_damage, roster.damage), roster=roster)
 
 
 class Fight(NamedTuple):
@@ -143,7 +127,7 @@ def _turns(
         fires = actor & (fight.hp > 0)
         fight = fight._replace(pending=jnp.where(actor, NEVER, fight.pending))
         victims = _victims(arms, state, moved, fight, intent.aim, fires)
-        if arms.common.healers:
+        if arms.roster.is_healer.any():
             fight = _heal(arms, state.target, fight, intent.aim, fires & arms.is_healer, revive)
         return _hit(arms, fight, victims, fires)
 
@@ -168,7 +152,6 @@ def _turns(
 
 
 def _begin(arms: Arms, state: State, intent: Intent, pending: Int[Array, "U B"]) -> Fight:
-    """The loop state before the first turn."""
     return Fight(
         hp=state.hp,
         shield=state.shield,
@@ -219,14 +202,14 @@ def _victims(
     hits = fires & ~arms.is_healer
     aim = jnp.where(hits, aim, NOBODY).max(0)
     victims = units == aim
-    if not arms.common.blasts:
+    if not arms.roster.blast_radius.any():
         return victims
     explodes = fires & (arms.blast_radius > 0)
     centre = jnp.where(explodes[:, None], moved, 0.0).sum(0)
     radius = jnp.where(explodes, arms.blast_radius, 0.0).sum(0)
     now = jnp.where((fight.had_turn & ~fight.lost_turn)[:, None], moved, state.position)
     other_side = arms.is_ally != _any(explodes & arms.is_ally)
-    was_near = _within(state.position, centre, radius + arms.common.largest_radius)
+    was_near = _within(state.position, centre, radius + arms.roster.largest_radius)
     is_near = _within(now, centre, radius + arms.radius)
     return jnp.where(_any(explodes), state.in_play & other_side & was_near & is_near, victims)
 
@@ -243,7 +226,7 @@ def _hit(arms: Arms, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Arra
     attacks = jnp.where(fires, arms.attacks, 0).max(0)
     hp, shield, shield_cooldown = fight.hp, fight.shield, fight.shield_cooldown
     earned = jnp.zeros_like(hp)
-    for blow in range(arms.common.most_attacks):
+    for blow in range(arms.roster.attacks.max()):
         struck = victims & (hp > 0) & (blow < attacks)
         shield_cooldown = jnp.where(struck & (arms.max_shield > 0), SHIELD_DELAY, shield_cooldown)
         absorbed = jnp.where(struck, jnp.minimum(damage, shield), 0.0)
@@ -252,7 +235,7 @@ def _hit(arms: Arms, fight: Fight, victims: Bool[Array, "U B"], fires: Bool[Arra
         earned += absorbed + lost + jnp.where(struck & (hp == 0), KILL_REWARD, 0.0)
     paid = jnp.where(arms.is_ally, 0.0, earned).sum(0)
     reward = fight.reward + jnp.where(fires, paid, 0.0)
-    if arms.common.blasts:
+    if arms.roster.blast_radius.any():
         explodes = fires & (arms.blast_radius > 0)
         reward += jnp.where(explodes & ~arms.is_ally, fight.hp, 0.0)
         hp = jnp.where(explodes, 0.0, hp)

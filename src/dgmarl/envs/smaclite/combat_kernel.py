@@ -4,6 +4,7 @@ As separate operations they take about a dozen kernel launches per shot, more th
 of a step with few battles."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Bool, Float
 
-from .combat import Arms, arms_of, columns_of, common_to
+from .combat import Arms, arms_of, columns_of
 from .kernels import Ref, launch
 from .roster import Roster
 from .types import State
@@ -95,9 +96,7 @@ class Block:
         for name in ("is_ally", "is_healer"):
             columns[name] = columns[name] > 0
         columns["attacks"] = columns["attacks"].astype(jnp.int32)
-        return Arms(
-            **columns, damage=lambda fires: self._damage(damage, fires), common=common_to(roster)
-        )
+        return Arms(**columns, damage=partial(self._damage, damage), roster=roster)
 
     def _damage(self, damage: Ref, fires: Bool[Array, "U B"]) -> Float[Array, "U B"]:
         actor = jnp.where(fires, self.units[:, None], -1).max(0)

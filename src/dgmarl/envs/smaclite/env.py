@@ -1,19 +1,24 @@
 """SMAClite as an `Environment`."""
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 
 from . import observe
+from .avoidance import avoid
+from .batch import over_battles
+from .combat import take_turns
 from .draw import draw
 from .rewards import rewards
 from .roster import Roster, make_roster
 from .scenarios import Scenario
-from .simulation import Ticks, make_simulation
+from .targeting import intend
 from .types import (
     COMMANDS,
     DIRECTIONS,
@@ -27,6 +32,7 @@ from .types import (
     Command,
     SmacliteConfig,
     State,
+    Ticks,
 )
 
 
@@ -42,7 +48,7 @@ class Smaclite(Environment[State]):
     def __init__(self, scenario: Scenario, config: SmacliteConfig | None = None):
         self.config = config = SmacliteConfig() if config is None else config
         self.roster = roster = make_roster(scenario)
-        self.simulate = make_simulation(roster, config.revive)
+        self.simulate = over_battles(partial(_eight_ticks, roster, config.revive))
         self.spec = EnvSpec(
             name=f"smaclite/{scenario.name}",
             n_agents=roster.n_allies,
@@ -70,9 +76,16 @@ class Smaclite(Environment[State]):
         order: the order in which units act in each tick, instead of one sampled with `key`; units
           out of play are skipped."""
         after, ticks = self.play(key, state, action, order)
-        won = ~after.in_play[self.roster.n_allies :].any()
-        reward = rewards(self.roster, self.config.reward, ticks, won)
-        return after, self.observation(after), self._outcome(after, reward, won)
+        allies, enemies = jnp.split(after.in_play, [self.roster.n_allies])
+        won = ~enemies.any()
+        over = won | ~allies.any()
+        outcome = Outcome(
+            reward=rewards(self.roster, self.config.reward, ticks, won),
+            terminated=over,
+            truncated=(after.time >= self.config.horizon) & ~over,
+            info={"battle_won": won, "allies_left": allies.sum(), "enemies_left": enemies.sum()},
+        )
+        return after, self.observation(after), outcome
 
     def play(
         self,
@@ -97,38 +110,21 @@ class Smaclite(Environment[State]):
         return after._replace(last_action=action, time=state.time + 1), ticks
 
     def oracle_graph(self, state: State) -> Bool[Array, "N N"]:
-        """Proximity graph; see `observe.oracle_graph` for the two rules."""
         return observe.oracle_graph(self.roster, self.config, state)
 
     def local_state(self, state: State) -> Float[Array, "N 12"]:
-        """Position, velocity, hit points and timers of each agent; see `observe.local_state`."""
         return observe.local_state(self.roster, state)
 
     def draw(self, state: State, graph: Any = None) -> str:
         return draw(self.roster, self.config, state, graph)
 
     def observation(self, state: State) -> Observation:
-        """The observation of a state."""
         action_mask = observe.available_actions(self.roster, state)
         return Observation(
             agents_view=observe.observe(self.roster, self.config, state, action_mask),
             global_state=observe.central_state(self.roster, state),
             action_mask=action_mask,
             alive=state.in_play[: self.roster.n_allies],
-        )
-
-    def _outcome(self, after: State, reward: Float[Array, "N"], won: Bool[Array, ""]) -> Outcome:
-        n = self.roster.n_allies
-        over = won | ~after.in_play[:n].any()
-        return Outcome(
-            reward=reward,
-            terminated=over,
-            truncated=(after.time >= self.config.horizon) & ~over,
-            info={
-                "battle_won": won,
-                "allies_left": after.in_play[:n].sum(),
-                "enemies_left": after.in_play[n:].sum(),
-            },
         )
 
 
@@ -167,6 +163,21 @@ def give_commands(roster: Roster, state: State, action: Int[Array, "N"]) -> Comm
         origin=state.position[:n],
         offset=MOVE_LENGTH * direction,
     )
+
+
+def _eight_ticks(
+    roster: Roster, revive: bool, state: State, command: Command, turns: Int[Array, "8 U B"]
+) -> tuple[State, Ticks]:
+    """The ticks of a step, for a batch of battles on the last axis. turns: distinct numbers per
+    tick; units act in ascending order."""
+
+    def tick(state: State, turn: Int[Array, "U B"]) -> tuple[State, Ticks]:
+        intent = intend(roster, state, command)
+        velocity = avoid(roster, state, intent.preferred)
+        after, earned = take_turns(roster, state, intent, velocity, turn, revive)
+        return after, Ticks(earned, state.in_play)
+
+    return lax.scan(tick, state, turns)
 
 
 def random_turns(key: PRNGKeyArray, n_units: int) -> Int[Array, "8 U"]:

@@ -249,6 +249,5 @@ def _any(mask: Bool[Array, "..."], axis: int | None = None) -> Bool[Array, "..."
 
 
 def _one_by_one(lines: Any) -> list[Any]:
-    """The K lines as a list."""
     n_lines = len(jax.tree.leaves(lines)[0])
     return [jax.tree.map(lambda values, k=k: values[k], lines) for k in range(n_lines)]

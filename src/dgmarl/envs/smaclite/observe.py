@@ -50,34 +50,27 @@ def observe(
     roster: Roster, config: SmacliteConfig, state: State, action_mask: Bool[Array, "N A"]
 ) -> Float[Array, "N O"]:
     """Available moves, visible enemies, visible other allies, own features, in the original's
-    layout; zeros for dead units."""
+    layout; zeros for dead units. Distances and offsets are relative to the sight range."""
     n = roster.n_allies
     alive = state.in_play[:n]
     attackable = action_mask[:, 6 : 6 + roster.n_enemies]
     if not config.healer_flags:
         attackable &= ~roster.is_healer[:n, None]
-    features = _unit_features(roster, state)
+    offset, health = _offsets(roster, state), _health(roster, state)
+    distance = jnp.sqrt((offset**2).sum(-1, keepdims=True))
+    of_units = jnp.broadcast_to(health, (n, *health.shape))
+    features = jnp.concatenate([distance / SIGHT, offset / SIGHT, of_units], axis=-1)
     enemies = jnp.concatenate([attackable[..., None], features[:, n:]], axis=-1)
     allies = jnp.concatenate([jnp.ones((n, n, 1)), features[:, :n]], axis=-1)
-    distance = jnp.sqrt((_offsets(roster, state) ** 2).sum(-1))
-    visible = (distance < SIGHT) & state.in_play
+    visible = (distance[..., 0] < SIGHT) & state.in_play
     enemies = _without(enemies, roster.enemies_have_shields, 5) * visible[:, n:, None]
     allies = _without(allies, roster.allies_have_shields, 5) * visible[:, :n, None]
     # Row i without i itself, in order.
     others = jnp.arange(n - 1) + (jnp.arange(n - 1) >= jnp.arange(n)[:, None])
     allies = jnp.take_along_axis(allies, others[..., None], axis=1)
-    own = _without(_health(roster, state)[:n], roster.allies_have_shields, 1)
+    own = _without(health[:n], roster.allies_have_shields, 1)
     blocks = [action_mask[:, 2:6], enemies.reshape(n, -1), allies.reshape(n, -1), own]
     return jnp.concatenate([block.astype(jnp.float32) for block in blocks], axis=1) * alive[:, None]
-
-
-def _unit_features(roster: Roster, state: State) -> Float[Array, "N U F"]:
-    """Distance and offset relative to the sight range, then hit points, shield and type."""
-    offset = _offsets(roster, state)
-    distance = jnp.sqrt((offset**2).sum(-1, keepdims=True))
-    health = _health(roster, state)
-    health = jnp.broadcast_to(health, (roster.n_allies, *health.shape))
-    return jnp.concatenate([distance / SIGHT, offset / SIGHT, health], axis=-1)
 
 
 def _health(roster: Roster, state: State) -> Float[Array, "U F"]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -17,7 +16,7 @@ from dgmarl.device import in_kernel, launch_bound
 
 from .batch import first_least
 from .plane import Lines, Vector, choose
-from .terrain import RIM, SIZE, Walls
+from .terrain import RIM, SIZE
 from .types import TICK
 
 EPSILON = 1e-5
@@ -59,28 +58,6 @@ def cell_of(position: Vector) -> Int[Array, "L"]:
 
 
 def wall_lines(
-    walls: Walls,
-    near_cells: np.ndarray,
-    lines: Lines,
-    n_walls: int,
-    me: Body,
-    speed: Float[Array, "L"],
-    on_ground: Bool[Array, "L"],
-) -> Lines:
-    """Write the lines of nearby walls to the first `n_walls` places, for ground units.
-
-    A wall that is already avoided by earlier lines gives none."""
-    if not n_walls:
-        return lines
-    edge = jnp.moveaxis(jnp.asarray(near_cells)[cell_of(me.position)], -1, 0)  # [C, L]
-    start, end = (
-        Vector(jnp.asarray(ends)[edge, 0], jnp.asarray(ends)[edge, 1])
-        for ends in (walls.start, walls.end)
-    )
-    return lines_of_walls(start, end, edge >= 0, lines, n_walls, me, speed, on_ground)
-
-
-def lines_of_walls(
     start: Vector,
     end: Vector,
     exists: Bool[Array, "C L"],
@@ -90,7 +67,10 @@ def lines_of_walls(
     speed: Float[Array, "L"],
     on_ground: Bool[Array, "L"],
 ) -> Lines:
-    """`wall_lines` for walls from `start` to `end`, `[C, L]` each."""
+    """Write the lines of the walls from `start` to `end` to the first `n_walls` places, for ground
+    units.
+
+    A wall that is already avoided by earlier lines gives none."""
     along = end - start  # exact, unlike the difference of the two offsets from the unit
     start, end = start - me.position, end - me.position
     distance = _squared_distance(start, along)

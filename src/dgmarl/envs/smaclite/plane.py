@@ -29,7 +29,6 @@ class Vector:
         return Vector(self.x * factor, self.y * factor)
 
     def dot(self, other: "Vector") -> Array:
-        """Inner product."""
         return self.x * other.x + self.y * other.y
 
     def det(self, other: "Vector") -> Array:
@@ -45,7 +44,6 @@ class Vector:
         return Vector(self.y, -self.x)
 
     def length(self) -> Array:
-        """Euclidean norm."""
         return jnp.sqrt(self.dot(self))
 
     def unit(self) -> "Vector":

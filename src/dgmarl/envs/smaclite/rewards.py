@@ -5,8 +5,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .roster import Roster
-from .simulation import Ticks
-from .types import WIN_REWARD
+from .types import WIN_REWARD, Ticks
 
 
 def rewards(roster: Roster, mode: str, ticks: Ticks, won: Bool[Array, ""]) -> Float[Array, "N"]:

@@ -54,7 +54,6 @@ class Roster:
 
     @property
     def n_units(self) -> int:
-        """Number of units U."""
         return self.n_allies + self.n_enemies
 
     @property
@@ -76,12 +75,10 @@ class Roster:
 
     @property
     def allies_have_shields(self) -> bool:
-        """Whether shields of allies are observed."""
         return bool(self.max_shield[: self.n_allies].any())
 
     @property
     def enemies_have_shields(self) -> bool:
-        """Whether shields of enemies are observed."""
         return bool(self.max_shield[self.n_allies :].any())
 
     @property

@@ -34,8 +34,7 @@ def intend(roster: Roster, state: State, command: Command) -> Intent:
     """Targets and preferred velocities of all units."""
     n = roster.n_allies
     cleaned = keep_targets(roster, state, command)
-    distance = _distance(state.position[n:, None], state.position[None, :n])  # [enemy, ally, B]
-    enemy_target = _enemy_targets(roster, state, cleaned, distance)
+    enemy_target = _enemy_targets(roster, state, cleaned)
     target = jnp.concatenate([cleaned[:n], enemy_target])
     aim = jnp.concatenate([command.aim, enemy_target])
     units = jnp.arange(roster.n_units)
@@ -65,14 +64,17 @@ def keep_targets(roster: Roster, state: State, command: Command) -> Int[Array, "
     return jnp.concatenate([ally_target, jnp.where((old != NOBODY) & keeps, old, NOBODY)])
 
 
-def _enemy_targets(
-    roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]
-) -> Array:
+def _enemy_targets(roster: Roster, state: State, cleaned: Int[Array, "U B"]) -> Int[Array, "E B"]:
     """Damage dealers without a target select one; while an allied healer is in play, those that
     target other units select again."""
     n = roster.n_allies
     old = cleaned[n:]
-    listed, visible, targets_me = _candidates(roster, state, cleaned, distance)
+    distance = _distance(state.position[n:, None], state.position[None, :n])  # [enemy, ally, B]
+    listed = state.in_play[None, :n] & roster.can_hit[n:, :n, None]
+    targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
+    scan = roster.scan_range[n:, None]
+    nearby = distance**2 <= ((scan + roster.largest_radius) ** 2)[..., None]
+    visible = listed & nearby & ((distance < (scan + roster.radius[:n])[..., None]) | targets_me)
     picked = _first_choice(
         roster, jnp.where(visible, distance, jnp.where(listed & targets_me, FAR, jnp.inf))
     )
@@ -89,19 +91,6 @@ def _enemy_targets(
             roster.is_healer[n:, None], jnp.where(old == NOBODY, healing, old), target
         )
     return target
-
-
-def _candidates(
-    roster: Roster, state: State, cleaned: Int[Array, "U B"], distance: Float[Array, "E N B"]
-) -> tuple:
-    """Which allies each enemy can hit, which of those it sees, and which target it."""
-    n = roster.n_allies
-    listed = state.in_play[None, :n] & roster.can_hit[n:, :n, None]
-    targets_me = cleaned[None, :n] == jnp.arange(n, roster.n_units)[:, None, None]
-    scan = roster.scan_range[n:, None]
-    nearby = distance**2 <= ((scan + roster.largest_radius) ** 2)[..., None]
-    visible = listed & nearby & ((distance < (scan + roster.radius[:n])[..., None]) | targets_me)
-    return listed, visible, targets_me
 
 
 def _first_choice(roster: Roster, key: Float[Array, "E N B"]) -> Int[Array, "E B"]:

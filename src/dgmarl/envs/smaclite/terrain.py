@@ -86,16 +86,6 @@ def rectangles(free: np.ndarray) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def walls(free: np.ndarray) -> Walls:
-    """The edges of the blocked rectangles."""
-    corners = [
-        ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
-        for x, y, width, height in rectangles(free)
-    ]
-    start = np.array(corners, np.float32).reshape(-1, 4, 2)
-    return Walls(start.reshape(-1, 2), np.roll(start, -1, axis=1).reshape(-1, 2))
-
-
 def walls_near_cells(free: np.ndarray, edges: Walls, reach: float) -> np.ndarray:
     """[cells, C] the edges within `reach` of some point of a cell on their walkable side, padded
     with -1.
@@ -127,5 +117,10 @@ def walls_near_cells(free: np.ndarray, edges: Walls, reach: float) -> np.ndarray
 def terrain_tables(rows: tuple[str, ...], reach: float) -> tuple[np.ndarray, Walls, np.ndarray]:
     """Walkable cells, walls and the table of nearby walls of a map."""
     free = walkable(rows)
-    edges = walls(free)
+    corners = [
+        ((x, y), (x + width, y), (x + width, y + height), (x, y + height))
+        for x, y, width, height in rectangles(free)
+    ]
+    start = np.array(corners, np.float32).reshape(-1, 4, 2)
+    edges = Walls(start.reshape(-1, 2), np.roll(start, -1, axis=1).reshape(-1, 2))
     return free, edges, walls_near_cells(free, edges, reach)

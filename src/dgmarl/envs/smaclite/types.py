@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.errors import UsageError
+from dgmarl.config.ranges import check_fields
 
 NO_OP, STOP, NORTH, SOUTH, EAST, WEST = range(6)
 COMMANDS = ("none", "stop", "north", "south", "east", "west")
@@ -71,6 +71,15 @@ class Command(NamedTuple):
     """Goal relative to `origin`; stored separately because the sum would lose digits."""
 
 
+class Ticks(NamedTuple):
+    """Per-tick results of a step."""
+
+    earned: Float[Array, "T U"]
+    """Raw reward of each unit."""
+    took_part: Bool[Array, "T U"]
+    """Units in play when the tick began."""
+
+
 @dataclass(frozen=True)
 class SmacliteConfig:
     """Options besides the scenario; the defaults are those of the paper's text."""
@@ -94,14 +103,4 @@ class SmacliteConfig:
     """Edges per row of the nearest-neighbour graph, self-loop included."""
 
     def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise UsageError(f"smaclite has horizon={self.horizon}: choose 1 step or more.")
-        if not self.oracle_distance >= 0:
-            raise UsageError(
-                f"smaclite has oracle_distance={self.oracle_distance}: choose 0 or more cells."
-            )
-        if self.oracle_neighbours < 1:
-            raise UsageError(
-                f"smaclite has oracle_neighbours={self.oracle_neighbours}: choose 1 (itself) or "
-                "more."
-            )
+        check_fields(self, "smaclite")

@@ -3,12 +3,20 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from dgmarl.config.ranges import POSITIVE, WEIGHT, Range
 from dgmarl.errors import UsageError
 
 Plane = Literal["ground", "air"]
 Attribute = Literal["light", "armored", "biological", "mechanical", "structure"]
 
 MELEE = 0.1
+LIMITS = {
+    "hp": POSITIVE,
+    "size": Range(0, 4, above=True),
+    "speed": Range(0, 8),
+    "attacks": Range(1, 8),
+}
+"""Of numbers that may not be any number from 0 on."""
 
 
 @dataclass(frozen=True)
@@ -58,32 +66,14 @@ class UnitType:
     """Above 0: it explodes and hits all units of the other side within this radius."""
 
     def __post_init__(self) -> None:
-        for name in ("hp", "size"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise UsageError(
-                    f"a unit type has {name}={getattr(self, name)}, but must be above 0: choose a "
-                    "positive number."
-                )
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is float and not 0 <= value < float("inf"):
-                raise UsageError(
-                    f"a unit type has {field.name}={value}, which must not be negative: choose 0 "
-                    "or more."
-                )
-        if not 1 <= self.attacks <= 8:
-            raise UsageError(
-                f"a unit type has attacks={self.attacks}: choose 1 to 8 hits per volley."
-            )
-        if self.size > 4 or self.speed > 8:
-            raise UsageError(
-                f"a unit type has size={self.size} and speed={self.speed}: choose a size up to 4 "
-                "and a speed up to 8 cells."
-            )
+        numbers = {field.name: WEIGHT for field in fields(self) if field.type is float}
+        for name, allowed in (numbers | LIMITS).items():
+            value = getattr(self, name)
+            if not allowed.allows(value):
+                raise UsageError(f"a unit type has {name}={value}, but must have {name} {allowed}.")
 
     @property
     def radius(self) -> float:
-        """Radius of its disc."""
         return self.size / 2
 
     def damage_to(self, target: "UnitType") -> float:

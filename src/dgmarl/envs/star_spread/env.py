@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.config.ranges import check_fields
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 from dgmarl.envs.star_spread.draw import draw_star_spread
-from dgmarl.errors import UsageError
 
 LANDMARK_RADIUS = 0.7
 COVERED_WITHIN = 0.15
@@ -40,17 +40,7 @@ class StarSpreadConfig:
     """Episode length; the episode is then truncated."""
 
     def __post_init__(self) -> None:
-        if not 2 <= self.n_agents <= 10_000:
-            raise UsageError(
-                f"star-spread has n_agents={self.n_agents}, but needs a hub and at least one "
-                "leaf: choose 2 to 10000."
-            )
-        if self.noise < 0:
-            raise UsageError(
-                f"star-spread has noise={self.noise}, a standard deviation: choose 0 (off) or more."
-            )
-        if self.horizon < 1:
-            raise UsageError(f"star-spread has horizon={self.horizon}: choose 1 step or more.")
+        check_fields(self, "star-spread")
 
 
 class StarSpreadState(NamedTuple):
@@ -135,9 +125,7 @@ class StarSpread(Environment[StarSpreadState]):
         """Every agent influences itself and the hub, whose local state contains all positions."""
         return jnp.eye(self.spec.n_agents, dtype=bool).at[:, 0].set(True)
 
-    def oracle_reward_graph(self, state: StarSpreadState) -> Bool[Array, "N N"]:
-        """The same star: the hub's reward depends on the positions after the step."""
-        return self.oracle_graph(state)
+    oracle_reward_graph = oracle_graph  # the hub's reward depends on positions after the step
 
     def local_state(self, state: StarSpreadState) -> Float[Array, "N L"]:
         """The positions an agent observes: all for the hub, its own for a leaf. Positions evolve

@@ -54,12 +54,12 @@ class Doctor:
             f"{speed:,.0f} steps/s with random actions"
         )
         reasons = causes(
-            jax.default_backend(),
-            any(Path("/dev").glob("nvidia[0-9]*")),
-            jax.local_device_count(),
-            count_cores(),
-            os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
-            os.environ,
+            backend=jax.default_backend(),
+            gpu_present=any(Path("/dev").glob("nvidia[0-9]*")),
+            n_devices=jax.local_device_count(),
+            n_cores=count_cores(),
+            load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+            settings=os.environ,
         )
         print("\n  ".join(["possible causes of slow training:", *(reasons or ["none found"])]))
         return 0
@@ -112,18 +112,29 @@ def causes(
     one minute. settings: environment variables."""
     on_cpu, busy = backend == "cpu", load > 1.5 * n_cores
     uncached = "JAX_COMPILATION_CACHE_DIR" not in settings
-    reasons = {
-        "JAX does not use the GPU of this machine: `pip install 'dgmarl[cuda]'`, and leave "
-        "JAX_PLATFORMS unset": on_cpu and gpu_present,
-        "no accelerator: expect tens of thousands of steps/s; on a GPU many seeds cost little more "
-        "than one (docs/performance.md)": on_cpu and not gpu_present,
-        f"{load:.0f} processes compete for {n_cores} cores: wait or stop some": busy,
-        f"JAX uses {n_devices} of {n_cores} cores for seeds: unset JAX_NUM_CPU_DEVICES and "
-        "--xla_force_host_platform_device_count": on_cpu and n_devices < n_cores,
-        "compiled programs are not cached: "
-        "`export JAX_COMPILATION_CACHE_DIR=~/.cache/jax`": uncached,
-    }
+    reasons = [
+        (
+            on_cpu and gpu_present,
+            "JAX does not use the GPU of this machine: `pip install 'dgmarl[cuda]'`, and leave "
+            "JAX_PLATFORMS unset",
+        ),
+        (
+            on_cpu and not gpu_present,
+            "no accelerator: expect tens of thousands of steps/s; on a GPU many seeds cost little "
+            "more than one (docs/performance.md)",
+        ),
+        (busy, f"{load:.0f} processes compete for {n_cores} cores: wait or stop some"),
+        (
+            on_cpu and n_devices < n_cores,
+            f"JAX uses {n_devices} of {n_cores} cores for seeds: unset JAX_NUM_CPU_DEVICES and "
+            "--xla_force_host_platform_device_count",
+        ),
+        (
+            uncached,
+            "compiled programs are not cached: `export JAX_COMPILATION_CACHE_DIR=~/.cache/jax`",
+        ),
+    ]
     for name in ("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_ENABLE_X64"):
         is_set = settings.get(name, "0").lower() not in ("", "0", "false")
-        reasons[f"{name} is set, which makes programs slower: unset it"] = is_set
-    return [reason for reason, applies in reasons.items() if applies]
+        reasons.append((is_set, f"{name} is set, which makes programs slower: unset it"))
+    return [reason for applies, reason in reasons if applies]

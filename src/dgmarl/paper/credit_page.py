@@ -7,7 +7,7 @@ from dgmarl.paper.grids import BACKBONES, RIVALS, SIX, SIZES
 from dgmarl.paper.judging import Trio, trios
 from dgmarl.paper.result_sections import verdict
 from dgmarl.paper.tables import markdown, text
-from dgmarl.report.aggregate import Aggregates, over_scenarios
+from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.results import Result
 from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import style
@@ -68,7 +68,6 @@ def _costs(speeds: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 def _foraging_table(foraging: Sequence[Result], costs: dict[str, str]) -> str:
     together = over_scenarios(foraging)
-    assert isinstance(together, Aggregates)
     rows = []
     rivals = ("-".join(filter(None, (rival.method, rival.graph))) for rival in RIVALS)
     for label in (*BASELINES, *rivals):

@@ -73,6 +73,11 @@ class Run:
     seeds: int = SEEDS
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Parts of the result's path."""
+        return self.benchmark, self.scenario, self.label
+
+    @property
     def name(self) -> str:
         """Name of the result's file, without .json."""
         return f"{self.scenario}__{self.label}"
@@ -158,9 +163,13 @@ UNSCALED = {"credit.reward_scaling": "none"}
 FORAGING = (
     *BASELINES,
     *(
-        Variant(f"{backbone}-dg", *of_graph)
+        variant._replace(method=f"{backbone}-dg")
         for backbone in BACKBONES
-        for of_graph in (("learned", "paper"), ("learned", "tuned"), ("oracle", "paper"))
+        for variant in (
+            Variant("", "learned"),
+            Variant("", "learned", "tuned"),
+            Variant("", "oracle"),
+        )
     ),
     *(Variant("mappo-dg", graph) for graph in RANDOM),
     *map(Variant, VALUE_BASED),
@@ -300,10 +309,8 @@ def _all_runs() -> Iterator[Run]:
         yield from _runs("star-spread-credit", SIZES, variants, STAR_SPREAD_STEPS)
 
 
-RUNS: Mapping[tuple[str, str, str], Run] = {
-    (run.benchmark, run.scenario, run.label): run for run in _all_runs()
-}
-"""By benchmark, scenario and label: the parts of the result's path."""
+RUNS: Mapping[tuple[str, str, str], Run] = {run.key: run for run in _all_runs()}
+"""By benchmark, scenario and label."""
 
 
 def choose(benchmark: str, scenarios: Sequence[str], labels: Sequence[str]) -> tuple[Run, ...]:

@@ -156,7 +156,6 @@ def foraging(results: Sequence[Result], drawn: Drawn) -> str:
     if not own:
         return ""
     together = over_scenarios(own)
-    assert isinstance(together, Aggregates)  # foraging's returns share a scale
     further = ("intervals", "profiles", "sample-efficiency", "improvement", "graphs")
     return joined(
         f"""## Level-based foraging
@@ -208,7 +207,7 @@ def _values(results: Sequence[Result]) -> str:
         own = [found.get(("lbf", scenario, method)) for method in VALUE_BASED]
         if any(own):
             cells = ["" if result is None else final_text(result, LBF_STEPS) for result in own]
-            judged = Claim("Foraging", paper, compare_values(scenario, found)).verdict
+            judged = Claim(paper, compare_values(scenario, found)).verdict
             rows.append((f"`{scenario}`", *cells, paper, f"**{judged}**"))
     if not rows:
         return ""
@@ -381,9 +380,7 @@ def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:
 def _over_several(results: Sequence[Result]) -> str:
     """IQM table; empty for a single scenario."""
     together = over_scenarios(results)
-    if isinstance(together, str) or len(together.scenarios) < 2:
-        return ""
-    return iqm_table(together)
+    return iqm_table(together) if len(together.scenarios) > 1 else ""
 
 
 def _size(results: Sequence[Result]) -> str:

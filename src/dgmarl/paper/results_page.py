@@ -34,7 +34,7 @@ from dgmarl.paper.result_sections import (
     verdict,
 )
 from dgmarl.paper.tables import draw, iqm_table, markdown, text
-from dgmarl.report.aggregate import Aggregates, over_scenarios
+from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.figures import svg
 from dgmarl.report.results import Result, read_json, read_results
 from dgmarl.report.style import style
@@ -100,13 +100,11 @@ def _foraging_summary(results: Sequence[Result]) -> str:
     """IQMs of the paper's six methods, and of the learned graph with tuned hyperparameters."""
     own = [result for result in results if result.benchmark == "lbf"]
     together = over_scenarios([result for result in own if result.method in IQM_OF_PAPER])
-    if isinstance(together, str):
+    if together.reason:
         return ""
     tuned = over_scenarios([result for result in own if result.method.endswith("learned-tuned")])
-    improved = ""
-    if isinstance(tuned, Aggregates):
-        listed = (f"{text(tuned.iqm(one))} ({style(one).name})" for one in tuned.of_method)
-        improved = f"With tuned hyperparameters: {', '.join(listed)}.\n"
+    listed = ", ".join(f"{text(tuned.iqm(one))} ({style(one).name})" for one in tuned.of_method)
+    improved = f"With tuned hyperparameters: {listed}.\n" if listed else ""
     of_paper = "" if set(together.scenarios) == set(SIX) else f" {paper_iqms()}"
     return f"""Foraging, {len(together.scenarios)} scenarios: interquartile mean (IQM) of the final
 return with its 95 % interval. A return of 1 means that all food was collected; *learned* is the

@@ -24,7 +24,7 @@ def draw(results: Sequence[Result]) -> dict[str, Figure]:
         complete = len(panels) == len(metrics) * len(titles)  # one row per scenario
         drawn["graphs"] = learning_curves(panels, looks, max(2, len(metrics)) if complete else 2)
     together = over_scenarios(results)
-    if isinstance(together, Aggregates) and len(together.scenarios) > 1:
+    if len(together.scenarios) > 1:
         drawn |= together.figures(looks)
     return drawn
 
@@ -33,8 +33,7 @@ def table_page(figure: PaperFigure, results: Sequence[Result], pictures: Iterabl
     """Markdown page: what the figure shows, its plots, and final returns with intervals."""
     shown = "\n\n".join(f"![{figure.name}, {Path(path).stem}]({path})" for path in pictures)
     together = over_scenarios(results)
-    if isinstance(together, Aggregates):
-        together = f"## Over scenarios\n\n{iqm_table(together)}"
+    over_all = together.reason or f"## Over scenarios\n\n{iqm_table(together)}"
     return f"""# {figure.name} (version {figure.version})
 
 {figure.about}
@@ -47,7 +46,7 @@ Not stated in the paper, chosen here: {figure.choices}
 
 {final_table(results)}
 
-{together}
+{over_all}
 """
 
 

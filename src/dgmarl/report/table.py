@@ -19,7 +19,7 @@ def aggregates(results: Iterable[Result]) -> list[Aggregates]:
     Only methods with a result in every chosen scenario are included."""
     pooled = [result for result in results if result.env.partition("/")[0] in SHARED_SCALE]
     found = map(over_scenarios, grouped(pooled, "benchmark").values())
-    return [together for together in found if isinstance(together, Aggregates)]
+    return [together for together in found if not together.reason]
 
 
 def tables(results: list[Result]) -> list[Table]:

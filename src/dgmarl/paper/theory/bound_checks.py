@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
 
-from dgmarl.paper.theory import bounds, proof_steps
+from dgmarl.paper.theory import bounds
 from dgmarl.paper.theory import networked_mdp as nm
 from dgmarl.paper.theory.networked_mdp import Array, joint_state_graph, linked_graph
 from dgmarl.paper.theory.verdicts import EXACT, Claim, Section, Sizes, bound_claim, spread, summary
@@ -172,17 +172,17 @@ def proof_section(rng: Generator, sizes: Sizes) -> Section:
         nm.random_mdp(rng, linked_graph(rng, 3, joint_state_graph)) for _ in range(sizes.mdps)
     )
     joint = [(m, nm.random_logits(rng, m)) for m in joint_mdps]
-    given = np.array([proof_steps.score_given_next_state(m, p, 0) for m, p in own])
-    cross = np.array([proof_steps.cross_term(m, p) for m, p in own])
-    joint_cross = np.array([proof_steps.cross_term(m, p) for m, p in joint])
+    given = np.array([bounds.score_given_next_state(m, p, 0) for m, p in own])
+    cross = np.array([bounds.cross_term(m, p) for m, p in own])
+    joint_cross = np.array([bounds.cross_term(m, p) for m, p in joint])
     few = max(4, sizes.mdps // 6)
-    blocks = np.array([proof_steps.off_diagonal_share(m, p) for m, p in own[:few]])
+    blocks = np.array([bounds.off_diagonal_share(m, p) for m, p in own[:few]])
     smooth = []
     for n in range(few):
         edges = topology(TOPOLOGIES[n % len(TOPOLOGIES)], 3)
         mdp = nm.random_mdp(rng, nm.static_graph(edges, 2))
         smooth.append(
-            proof_steps.smoothness_ratio(
+            bounds.smoothness_ratio(
                 mdp, nm.random_logits(rng, mdp), mdp.gamma ** fixed_graph_lags(edges)
             )
         )

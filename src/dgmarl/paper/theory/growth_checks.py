@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
 
-from dgmarl.paper.theory import complexity, moments, proof_steps
+from dgmarl.paper.theory import bounds, complexity, moments
 from dgmarl.paper.theory.networked_mdp import Array
 from dgmarl.paper.theory.verdicts import EXACT, Claim, Section, Sizes, bound_claim, summary
 from dgmarl.paper.theory.voter import TOPOLOGIES, random_voter, topology
@@ -30,7 +30,7 @@ def moment_section(rng: Generator, sizes: Sizes) -> Section:
     claims = _moment_bound_claims(rows) + _special_case_claims(rows)
     ratios = np.array(
         [
-            proof_steps.sum_of_squares_ratio(
+            bounds.sum_of_squares_ratio(
                 random_voter(rng, topology("complete", n), MOMENTS_GAMMA), 100
             )
             for n in sizes.moment_agents

@@ -220,6 +220,16 @@ def score_average(
     return by_action - softmax(logits)[agent] * by_action.sum(axis=-1, keepdims=True)
 
 
+def agent_scores(
+    mdp: NetworkedMDP, logits: Logits, agent: int
+) -> Float[Array, "joint joint_action S A"]:
+    """grad_{theta_j} log pi_j(a^j | s^j) for every joint state and action."""
+    state_is = np.eye(mdp.n_states)[mdp.states[:, agent]]
+    action_is = np.eye(mdp.n_actions)[mdp.actions[:, agent]]
+    local = action_is[None] - softmax(logits)[agent][mdp.states[:, agent]][:, None]
+    return state_is[:, None, :, None] * local[:, :, None, :]
+
+
 def exact_gradient(mdp: NetworkedMDP, logits: Logits) -> PairGradient:
     """grad_{theta_j} J^i (equation cross-grad); first axis source j, second axis target i."""
     signal, weight = action_values(mdp, logits), visits(mdp, logits)

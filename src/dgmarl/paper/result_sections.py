@@ -12,7 +12,7 @@ from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import final_table, final_text, iqm_table, markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result, budget_text, span
-from dgmarl.report.statistics import Interval, mean_interval
+from dgmarl.report.statistics import Interval
 from dgmarl.report.style import order, style, uses_graph
 
 CREDIT_TITLES = ("local", "global", "graph", "graph minus the better of the two", "")
@@ -97,9 +97,8 @@ def _spread_table(spread: Sequence[Trio], results: Sequence[Result]) -> str:
     rows = []
     for trio in spread:
         own = learned.get((trio.scenario, f"{trio.backbone}-dg-learned"))
-        cell = final_text(own, trio.graph.budget) if own else ""
-        judged = _judged(trio.advantage)
-        rows.append((trio.n_agents, BACKBONES[trio.backbone], *_means(trio), *judged, cell))
+        cells = (*_compared(trio), final_text(own, trio.graph.budget))
+        rows.append((trio.n_agents, BACKBONES[trio.backbone], *cells))
     return markdown(("N", "backbone", *CREDIT_TITLES[:-1], "", "learned graph"), rows)
 
 
@@ -110,8 +109,8 @@ def _unscaled(published: Sequence[Trio], control: Sequence[Trio]) -> str:
     for one in published:
         if other := found.get((one.scenario, one.backbone)):
             name = (one.n_agents, BACKBONES[one.backbone])
-            rows.append((*name, "published", *_means(one), *_judged(one.advantage)))
-            rows.append((*name, "not standardised", *_means(other), *_judged(other.advantage)))
+            rows.append((*name, "published", *_compared(one)))
+            rows.append((*name, "not standardised", *_compared(other)))
     if not rows:
         return ""
     return f"""The paper standardises Star-Spread's rewards with different statistics for each
@@ -135,7 +134,7 @@ def _widening(spread: Sequence[Trio]) -> str:
         share = f"{gap.estimate / abs(trio.globe.final.mean()):+.0%}"
         change = ("", "")
         if before:
-            change = _judged(gap_change(before, trio), WIDTHS)
+            change = judged(gap_change(before, trio), WIDTHS)
             changes.append((trio.after(before), change[1]))
         rows.append((BACKBONES[trio.backbone], trio.n_agents, text(gap), share, *change))
     share_title, change_title = "in % of global's return", "change from the previous N"
@@ -206,9 +205,9 @@ def _values(results: Sequence[Result]) -> str:
     for scenario, paper in VALUES_OF_PAPER.items():
         own = [found.get(("lbf", scenario, method)) for method in VALUE_BASED]
         if any(own):
-            cells = ["" if result is None else final_text(result, LBF_STEPS) for result in own]
-            judged = Claim(paper, compare_values(scenario, found)).verdict
-            rows.append((f"`{scenario}`", *cells, paper, f"**{judged}**"))
+            cells = [final_text(result, LBF_STEPS) for result in own]
+            claim = Claim(paper, compare_values(scenario, found))
+            rows.append((f"`{scenario}`", *cells, paper, f"**{claim.verdict}**"))
     if not rows:
         return ""
     names = (style(method).name for method in VALUE_BASED)
@@ -224,10 +223,7 @@ def _graph_credit(results: Sequence[Result], graph: str) -> str:
     found = trios(results, "lbf", f"dg-{graph}")
     if not found:
         return ""
-    rows = [
-        (f"`{trio.scenario}`", BACKBONES[trio.backbone], *_means(trio), *_judged(trio.advantage))
-        for trio in found
-    ]
+    rows = [(f"`{trio.scenario}`", BACKBONES[trio.backbone], *_compared(trio)) for trio in found]
     return markdown(("scenario", "backbone", *CREDIT_TITLES), rows)
 
 
@@ -322,10 +318,8 @@ def _maps_table(own: Sequence[Result]) -> str:
     )
     rows = []
     for name in filter(learned.get, SMACLITE_STEPS):
-        local, globe, _ = _means(learned[name])
-        row = [f"`{name}`", local, globe]
-        for trio in (learned[name], oracle.get(name)):
-            row += (_means(trio)[2], *_judged(trio.advantage)) if trio else ("", "", "")
+        row = [f"`{name}`", *_compared(learned[name])]
+        row += _compared(oracle[name])[2:] if name in oracle else ("", "", "")
         rows.append((*row, _steps(learned[name].graph)))
     if not rows:
         return ""
@@ -340,9 +334,8 @@ def _battles_table(own: Sequence[Result]) -> str:
     metrics = (won, *played, "graph_density", "graph_f1_interventional")
     for result in sorted(own, key=lambda one: (maps.index(one.scenario), order(one.method))):
         cells = [last_mean(result, name) for name in metrics]
-        final = text(mean_interval(result.final))
         name = (f"`{result.scenario}`", style(result.method).name)
-        rows.append((*name, final, *cells, len(result.final), _steps(result)))
+        rows.append((*name, final_text(result), *cells, len(result.final), _steps(result)))
     titles = ("map", "method", "greedy return", "won", "sampled return", "won", "density", "F1")
     return markdown((*titles, "seeds", "steps"), rows)
 
@@ -401,7 +394,8 @@ def verdict(interval: Interval, words: tuple[str, str, str] = BETTER) -> str:
     return words[0] if interval.low > 0 else words[2] if interval.high < 0 else words[1]
 
 
-def _judged(interval: Interval, words: tuple[str, str, str] = BETTER) -> tuple[str, str]:
+def judged(interval: Interval, words: tuple[str, str, str] = BETTER) -> tuple[str, str]:
+    """Estimate with its interval, and the verdict."""
     return text(interval), verdict(interval, words)
 
 
@@ -416,5 +410,6 @@ def _tally(judged: Iterable[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _means(trio: Trio) -> tuple[str, ...]:
-    return tuple(text(mean_interval(result.final)) for result in trio.results)
+def _compared(trio: Trio) -> tuple[str, ...]:
+    """Cells below `CREDIT_TITLES`."""
+    return (*map(final_text, trio.results), *judged(trio.advantage))

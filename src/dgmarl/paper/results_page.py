@@ -9,7 +9,7 @@ import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from matplotlib.figure import Figure
 
@@ -19,7 +19,7 @@ from dgmarl.paper.claims import FAST, claims
 from dgmarl.paper.credit_page import credit_section
 from dgmarl.paper.graphs_page import graphs_section
 from dgmarl.paper.grids import SIX
-from dgmarl.paper.judging import Claim, trios
+from dgmarl.paper.judging import Claim, Verdict, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER
 from dgmarl.paper.result_sections import (
     BETTER,
@@ -39,7 +39,6 @@ from dgmarl.report.figures import svg
 from dgmarl.report.results import Result, read_json, read_results
 from dgmarl.report.style import style
 
-VERDICTS = ("agrees", "agrees so far", "agrees in part", "open", "does not agree", "not tested yet")
 COSTS = "costs.json"
 SPEEDS = "benchmarks/train-cpu-rules.json"
 MARKS = (
@@ -92,7 +91,9 @@ All tables, figures and commands: [docs/results.md](docs/results.md).
 def _verdicts(judged: Sequence[Claim]) -> str:
     """Sentence with the number of claims per verdict."""
     found = [claim.verdict for claim in judged]
-    counted = "; ".join(f"{each}: {found.count(each)}" for each in VERDICTS if each in found)
+    counted = "; ".join(
+        f"{each}: {found.count(each)}" for each in get_args(Verdict) if each in found
+    )
     return f"{len(found)} claims of the paper, judged by 95 % intervals: {counted}."
 
 

@@ -59,15 +59,18 @@ def final_table(results: Sequence[Result]) -> str:
     for scenario in dict.fromkeys(result.scenario for result in results):
         own = {method: found[scenario, method] for method in methods if (scenario, method) in found}
         longest = max(result.budget for result in own.values())
-        cells = [final_text(own[method], longest) if method in own else "" for method in methods]
+        cells = [final_text(own.get(method), longest) for method in methods]
         seeds = span(len(result.final) for result in own.values())
         rows.append((f"`{scenario}`", *cells, seeds, f"{longest / 1e6:.2g} million"))
     names = (style(method).name for method in methods)
     return markdown(("scenario", *names, "seeds", "steps"), rows)
 
 
-def final_text(result: Result, full: int) -> str:
-    """Mean final return with its interval, and the steps if they are fewer than `full`."""
+def final_text(result: Result | None, full: int = 0) -> str:
+    """Mean final return with its interval, and the steps if they are fewer than `full`; empty
+    without a result."""
+    if result is None:
+        return ""
     fewer = f" after {budget_text(result)}" if 1.1 * result.budget < full else ""
     return text(mean_interval(result.final)) + fewer
 

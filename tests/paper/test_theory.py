@@ -372,7 +372,7 @@ def test_verdicts_follow_the_numbers():
     )
     assert identity_claim("", "", good, "").holds == "yes"
     assert identity_claim("", "", bad, "").holds == "no"
-    assert bias_claim("", "", bad, "", claimed=False).holds == "not claimed"
+    assert bias_claim(bad, "", "", "", claimed=False).holds == "not claimed"
     assert bound_claim("", "", "", np.array([0.5, 1.5]), "").holds == "no"
 
 

@@ -107,12 +107,3 @@ def predicted_samples(
         "graph proved": common * float((np.sqrt(pairs).sum(axis=1) ** 2).sum()),
         "standard proved": common * n_agents**3,
     }
-
-
-def curve(
-    counts: list[SampleCount], name: str, estimator: str
-) -> tuple[Float[Array, "K"], Float[Array, "K seeds"]]:
-    """Sizes N and counts of all seeds for one network and estimator."""
-    chosen = [c for c in counts if c.topology == name and c.estimator == estimator]
-    sizes = np.array([c.n_agents for c in chosen], dtype=float)
-    return sizes, np.array([c.samples for c in chosen])

@@ -99,16 +99,6 @@ class Trio(NamedTuple):
         """N of a Star-Spread scenario."""
         return int(self.scenario.removeprefix("n"))
 
-    def after(self, before: "Trio") -> str:
-        """Backbone and both numbers of agents, as text."""
-        return f"{BACKBONES[self.backbone]} from N = {before.n_agents} to {self.n_agents}"
-
-    def named(self) -> str:
-        """Backbone and scenario, as text."""
-        is_spread = self.graph.benchmark == "star-spread"
-        where = f"at N = {self.n_agents}" if is_spread else f"in `{self.scenario}`"
-        return f"{BACKBONES[self.backbone]} {where}"
-
 
 def trios(
     results: Iterable[Result], benchmark: str, graph_method: str, preset: str = ""

@@ -59,7 +59,10 @@ def star_spread(results: Sequence[Result], shown: Sequence[Result], drawn: Drawn
     spread = trios(shown, "star-spread", "dg")
     if not spread:
         return ""
-    local_gaps = [(trio, difference(trio.local, trio.globe)) for trio in spread]
+    local_gaps = {
+        f"{BACKBONES[trio.backbone]} at N = {trio.n_agents}": difference(trio.local, trio.globe)
+        for trio in spread
+    }
     control = trios(results, UNSCALED, "dg")
     return joined(
         f"""## Star-Spread: the graph is known
@@ -78,7 +81,7 @@ agent; findings: [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)
             "Local against global reward, and why local reward falls behind",
             f"""Local minus global reward is
 
-{_tally((f"{trio.named()} ({text(gap)})", verdict(gap)) for trio, gap in local_gaps)}
+{_tally((f"{name} ({text(gap)})", verdict(gap)) for name, gap in local_gaps.items())}
 
 For a leaf all landmarks are equally good; only the hub is rewarded for covering all of them. Leaves
 that learn from their own reward gather at one landmark, as the task was designed to show. This is
@@ -130,13 +133,13 @@ SMAClite were trained on raw rewards and are not affected. On Star-Spread, prese
 def _widening(spread: Sequence[Trio]) -> str:
     rows, changes = [], []
     for before, trio in neighbours(spread):
-        gap = difference(trio.graph, trio.globe)
+        name, gap = BACKBONES[trio.backbone], difference(trio.graph, trio.globe)
         share = f"{gap.estimate / abs(trio.globe.final.mean()):+.0%}"
         change = ("", "")
         if before:
             change = judged(gap_change(before, trio), WIDTHS)
-            changes.append((trio.after(before), change[1]))
-        rows.append((BACKBONES[trio.backbone], trio.n_agents, text(gap), share, *change))
+            changes.append((f"{name} from N = {before.n_agents} to {trio.n_agents}", change[1]))
+        rows.append((name, trio.n_agents, text(gap), share, *change))
     share_title, change_title = "in % of global's return", "change from the previous N"
     titles = ("backbone", "N", "graph minus global", share_title, change_title, "")
     return f"""From one N to the next the gap between graph credit and global reward is

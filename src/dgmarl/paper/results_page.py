@@ -237,7 +237,7 @@ def _listed(values: Iterable[object]) -> str:
     return ", ".join(sorted(set(map(str, values))))
 
 
-def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
+def write_page(results: Path, out: Path, readme: Path) -> Path:
     """Write `results.md` and `figures/` into `out`, and update the sections of other pages."""
     found = read_results(results)
     costs = read_json(results / COSTS) if (results / COSTS).is_file() else []
@@ -252,9 +252,8 @@ def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
             old.unlink()
     for name, figure in figures.items():
         write_atomic(out / "figures" / name, figure)
-    if readme is not None:
-        text = readme.read_text(encoding="utf-8")
-        write_atomic(readme, with_section(text, readme_section(found, costs)))
+    readme_text = readme.read_text(encoding="utf-8")
+    write_atomic(readme, with_section(readme_text, readme_section(found, costs)))
     for path, document in other_pages(out, found, results).items():
         write_atomic(path, document)
     return write_atomic(out / "results.md", page_text(found, costs, drawn))

@@ -25,11 +25,8 @@ def aggregates(results: Iterable[Result]) -> list[Aggregates]:
 def tables(results: list[Result]) -> list[Table]:
     """Terminal tables per benchmark: final returns, then aggregates, if there are any."""
     shown = []
-    pooled = {together.benchmark: together for together in aggregates(results)}
     for benchmark, own in grouped(results, "benchmark").items():
-        shown.append(_final_returns(benchmark, own))
-        if benchmark in pooled:
-            shown.append(_over_scenarios(pooled[benchmark]))
+        shown += [_final_returns(benchmark, own), *map(_over_scenarios, aggregates(own))]
     return shown
 
 

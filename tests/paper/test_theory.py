@@ -295,9 +295,7 @@ def test_fixed_graph_shortcut_is_the_librarys_estimator():
         (voter.lags, graph_gpomdp(by_score, by_reward, graph, 0.8, per_trajectory=True)),
         (np.zeros((4, 4)), gpomdp(by_score, by_reward, 0.8, per_trajectory=True)),
     ):
-        short = moments.trajectory_gradients(
-            states, actions, moments.fixed_graph_credit(rewards, lags, 0.8), policy
-        )
+        short = moments.trajectory_gradients(voter, lags, states, actions, policy)
         np.testing.assert_allclose(short, np.asarray(expected), atol=1e-5)
 
 

@@ -158,7 +158,6 @@ def foraging(results: Sequence[Result], drawn: Drawn) -> str:
     if not own:
         return ""
     together = over_scenarios(own)
-    further = ("intervals", "profiles", "sample-efficiency", "improvement", "graphs")
     return joined(
         f"""## Level-based foraging
 
@@ -179,7 +178,7 @@ collect food together share the reward. The oracle graph connects players near e
         ),
         folded("Value-based methods and the paper's claims about them", _values(own)),
         folded("Density of the graphs", _densities(own)),
-        folded("Further figures", joined(*(_picture("lbf", kind, drawn) for kind in further))),
+        _further("lbf", drawn),
     )
 
 
@@ -306,10 +305,7 @@ with the interventional graph. Runs without *fast* use the paper's settings.
 {_battles_table(own)}""",
         ),
         folded("All maps together", _over_several(own)),
-        folded(
-            "Further figures",
-            joined(*(_picture("smaclite", kind, drawn) for kind in list(PICTURES)[1:])),
-        ),
+        _further("smaclite", drawn),
     )
 
 
@@ -390,6 +386,11 @@ def _picture(name: str, kind: str, drawn: Drawn) -> str:
     if kind not in drawn.get(name, {}):
         return ""
     return f"![{name}: {PICTURES[kind]}](figures/{name}-{kind}.svg)"
+
+
+def _further(name: str, drawn: Drawn) -> str:
+    pictures = (_picture(name, kind, drawn) for kind in PICTURES if kind != "curves")
+    return folded("Further figures", joined(*pictures))
 
 
 def verdict(interval: Interval, words: tuple[str, str, str] = BETTER) -> str:

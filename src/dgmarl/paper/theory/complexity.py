@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
 
-from dgmarl.paper.theory.moments import fixed_graph_credit, trajectory_gradients
+from dgmarl.paper.theory.moments import trajectory_gradients
 from dgmarl.paper.theory.networked_mdp import Array, softmax
 from dgmarl.paper.theory.voter import (
     VoterNetwork,
@@ -56,9 +56,7 @@ def estimate(
 ) -> Float[Array, "runs B N 2 2"]:
     """Single-trajectory gradients of `batch` trajectories per run."""
     states, actions = sample_voter(rng, voter, logits, n_steps, batch)
-    rewards = voter.reward[np.arange(voter.n_agents), states, actions]
-    credited = fixed_graph_credit(rewards, lags, voter.gamma)
-    return trajectory_gradients(states, actions, credited, softmax(logits)[:, None])
+    return trajectory_gradients(voter, lags, states, actions, softmax(logits)[:, None])
 
 
 def samples_to_stationary(

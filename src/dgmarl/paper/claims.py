@@ -364,12 +364,11 @@ def _of_smaclite(found: Found) -> list[Claim]:
 
     def beaten(scenario: str, credit: str) -> list[Answer]:
         """Whether each other kind of credit is better than this one."""
-        own = [trio for trio in battles.values() if trio.scenario == scenario]
+        if scenario not in battles:
+            return []
+        worst = getattr(battles[scenario], credit)
         return [
-            answer(difference(one, getattr(trio, credit)))
-            for trio in own
-            for one in trio.results
-            if one is not getattr(trio, credit)
+            answer(difference(one, worst)) for one in battles[scenario].results if one is not worst
         ]
 
     return [

@@ -160,8 +160,7 @@ def sampling_claim(rng: Generator, sizes: Sizes) -> Claim:
     """The estimators of `dgmarl.credit` against the exact gradient, on graphs that change."""
     furthest, ratios = [], []
     for n_agents in sizes.agents:
-        mdp = nm.random_mdp(rng, linked_graph(rng, n_agents), gamma=0.8)
-        logits = nm.random_logits(rng, mdp)
+        mdp, logits = nm.random_case(rng, linked_graph(rng, n_agents), gamma=0.8)
         exact = nm.exact_gradient(mdp, logits).sum(axis=1)
         drawn = sample_trajectories(
             rng, mdp, logits, 2 * sizes.trajectories, moments.horizon_for(0.8)
@@ -266,8 +265,7 @@ def _chain_claim(rng: Generator, sizes: Sizes) -> Claim:
     """Share of the two-hop gradient 0 -> 2 that the td form keeps on the chain 0 -> 1 -> 2."""
     kept = {"own": [], "full": []}
     for _ in range(sizes.mdps):
-        mdp = nm.random_mdp(rng, nm.static_graph(topology("chain", 3), 2))
-        logits = nm.random_logits(rng, mdp)
+        mdp, logits = nm.random_case(rng, nm.static_graph(topology("chain", 3), 2))
         exact = nm.exact_gradient(mdp, logits)[0, 2]
         for name, critic in (("own", eg.own_state_critic), ("full", nm.values)):
             kept[name].append(

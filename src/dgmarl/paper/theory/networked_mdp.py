@@ -164,6 +164,12 @@ def random_logits(rng: Generator, mdp: NetworkedMDP) -> Logits:
     return rng.normal(size=(mdp.n_agents, mdp.n_states, mdp.n_actions))
 
 
+def random_case(rng: Generator, graph: Graph, gamma: float = 0.9) -> tuple[NetworkedMDP, Logits]:
+    """A random MDP on `graph` and random policies."""
+    mdp = random_mdp(rng, graph, gamma=gamma)
+    return mdp, random_logits(rng, mdp)
+
+
 def softmax(logits: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
     """pi(a | x) from logits."""
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))

@@ -162,15 +162,12 @@ UNSCALED = {"credit.reward_scaling": "none"}
 """A control without reward standardisation, whose statistics differ between credit rules."""
 FORAGING = (
     *BASELINES,
-    *(
-        variant._replace(method=f"{backbone}-dg")
-        for backbone in BACKBONES
-        for variant in (
-            Variant("", "learned"),
-            Variant("", "learned", "tuned"),
-            Variant("", "oracle"),
-        )
-    ),
+    Variant("ippo-dg", "learned"),
+    Variant("ippo-dg", "learned", "tuned"),
+    Variant("ippo-dg", "oracle"),
+    Variant("mappo-dg", "learned"),
+    Variant("mappo-dg", "learned", "tuned"),
+    Variant("mappo-dg", "oracle"),
     *(Variant("mappo-dg", graph) for graph in RANDOM),
     *map(Variant, VALUE_BASED),
 )

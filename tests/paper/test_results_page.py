@@ -180,7 +180,7 @@ def test_with_all_six_scenarios_the_papers_numbers_stand_beside_ours():
 def test_the_claim_on_the_iqm_is_judged_by_the_intervals(graph, verdict):
     (claim,) = [one for one in claims(six_scenarios(graph)) if one.paper.startswith("Over the six")]
     assert claim.verdict == verdict
-    assert len(claim.comparisons) == 4
+    assert len(claim.answers) == 4
 
 
 def values(**final: float) -> list[Result]:

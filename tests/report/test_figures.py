@@ -13,7 +13,7 @@ from PIL import Image
 
 from dgmarl.config import methods
 from dgmarl.report import figures
-from dgmarl.report.aggregate import Aggregates, over_scenarios
+from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.charts import charts_data, curve
 from dgmarl.report.figures import (
     Panel,
@@ -57,7 +57,6 @@ def test_curves_name_units_methods_and_seeds():
 
 def test_a_method_has_one_colour_everywhere():
     together = over_scenarios(RESULTS)
-    assert isinstance(together, Aggregates)
     drawn = [learning_curves(scenario_panels(RESULTS)), *together.figures().values()]
     on_page = {
         one["name"]: one["colour"]
@@ -237,7 +236,6 @@ def test_variants_have_colours_of_their_own_in_every_figure():
     assert len({(look.colour, look.dash) for look in looks.values()}) == 16
     assert not {looks[name].colour for name in variants} & {looks["mappo-global"].colour}
     together = over_scenarios([result(method) for method in (*variants[:4], "ippo-local")])
-    assert isinstance(together, Aggregates)
     for figure in together.figures(looks).values():
         drawn = svg(figure).lower()
         assert all(looks[name].colour.lower() in drawn for name in variants[:4])

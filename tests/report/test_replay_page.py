@@ -216,7 +216,7 @@ def test_data_is_never_executed(browser, tmp_path, monkeypatch):
     path = tmp_path / "hostile.html"
     monkeypatch.setattr("dgmarl.report.html.asset", lambda name: script * (name == "common.js"))
     data = {"name": hostile}
-    path.write_text(render("plain.html", ("player",), data, title=hostile, body=""))
+    path.write_text(render("base.html", ("player",), data, title=hostile))
     browser.open(path)
     assert browser.evaluate("document.querySelector('img') !== null")
     assert browser.evaluate("window.owned === undefined")

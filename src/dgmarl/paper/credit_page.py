@@ -5,11 +5,10 @@ from typing import Any
 
 from dgmarl.paper.grids import BACKBONES, RIVALS, SIX, SIZES
 from dgmarl.paper.judging import Trio, trios
-from dgmarl.paper.result_sections import verdict
-from dgmarl.paper.tables import markdown, text
-from dgmarl.report.aggregate import Aggregates, over_scenarios
+from dgmarl.paper.result_sections import judged
+from dgmarl.paper.tables import final_text, markdown, text
+from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.results import Result
-from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import style
 
 FORAGING, STAR_SPREAD, ANNEALED = "lbf-credit", "star-spread-credit", "lbf-anneal"
@@ -68,7 +67,6 @@ def _costs(speeds: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 def _foraging_table(foraging: Sequence[Result], costs: dict[str, str]) -> str:
     together = over_scenarios(foraging)
-    assert isinstance(together, Aggregates)
     rows = []
     rivals = ("-".join(filter(None, (rival.method, rival.graph))) for rival in RIVALS)
     for label in (*BASELINES, *rivals):
@@ -79,17 +77,20 @@ def _foraging_table(foraging: Sequence[Result], costs: dict[str, str]) -> str:
 
 
 def _finals(results: Sequence[Result], scenarios: Sequence[str], label: str) -> list[str]:
-    """Final return in each scenario; empty without a result."""
-    final = {result.scenario: result.final for result in results if result.method == label}
-    return [text(mean_interval(final[name])) if name in final else "" for name in scenarios]
+    found = {result.scenario: result for result in results if result.method == label}
+    return [final_text(found.get(name)) for name in scenarios]
 
 
 def _against_baselines(found: Sequence[Trio]) -> str:
-    rows = []
-    for trio in found:
-        baseline = style(trio.better_baseline.method).name
-        names = (BACKBONES[trio.backbone], f"`{trio.scenario}`", baseline)
-        rows.append((*names, text(trio.advantage), verdict(trio.advantage)))
+    rows = [
+        (
+            BACKBONES[trio.backbone],
+            f"`{trio.scenario}`",
+            style(trio.better_baseline.method).name,
+            *judged(trio.advantage),
+        )
+        for trio in found
+    ]
     titles = ("backbone", "scenario", "better baseline", "graph minus baseline", "")
     return markdown(titles, rows)
 
@@ -108,8 +109,8 @@ def _annealed_table(results: Sequence[Result]) -> str:
         (
             style(result.method).name,
             f"`{result.scenario}`",
-            text(mean_interval(constant[result.scenario, result.method].final)),
-            text(mean_interval(result.final)),
+            final_text(constant[result.scenario, result.method]),
+            final_text(result),
         )
         for result in results
         if result.benchmark == ANNEALED and (result.scenario, result.method) in constant

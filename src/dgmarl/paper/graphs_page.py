@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from dgmarl.paper.result_sections import last_mean
-from dgmarl.paper.tables import markdown, text
+from dgmarl.paper.tables import final_text, markdown
 from dgmarl.report.results import Result
-from dgmarl.report.statistics import mean_interval
 from dgmarl.report.style import style
 
 LEARNED = "-dg-learned"
@@ -37,21 +36,12 @@ def _table(results: Sequence[Result], benchmark: str) -> str:
     for (scenario, method), result in found.items():
         if LEARNED not in method:
             continue
-        # Star-Spread's runs with the oracle graph are labelled `-dg`, without the graph's name.
-        baselines = [
-            [method.replace(LEARNED, "-dg-oracle"), method.replace(LEARNED, "-dg")],
-            [method.replace(LEARNED, "-local")],
-            [method.replace(LEARNED, "-global")],
-        ]
-        returns = [_first_final(found, scenario, names) for names in ([method], *baselines)]
+        learned, oracle, unnamed, local, globe = (
+            found.get((scenario, method.replace(LEARNED, credit)))
+            for credit in (LEARNED, "-dg-oracle", "-dg", "-local", "-global")
+        )
+        # Star-Spread's runs with the oracle graph are labelled without the graph's name.
+        returns = map(final_text, (learned, oracle or unnamed, local, globe))
         graph = (last_mean(result, metric) for metric in MEASURED.values())
         rows.append((f"`{scenario}`", style(method).name, *graph, *returns))
     return markdown(("", "", *MEASURED, "learned graph", "oracle's graph", "local", "global"), rows)
-
-
-def _first_final(
-    found: dict[tuple[str, str], Result], scenario: str, methods: Sequence[str]
-) -> str:
-    """Final return of the first of these methods with a result; empty without any."""
-    finals = (found[scenario, name].final for name in methods if (scenario, name) in found)
-    return next((text(mean_interval(final)) for final in finals), "")

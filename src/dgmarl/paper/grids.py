@@ -3,8 +3,10 @@
 `GRIDS` lists the runs that `dgmarl grid NAME` trains, `paper_figures.FIGURES` those of a figure of
 the paper; both choose from `RUNS`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,6 +73,11 @@ class Run:
     seeds: int = SEEDS
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Parts of the result's path."""
+        return self.benchmark, self.scenario, self.label
+
+    @property
     def name(self) -> str:
         """Name of the result's file, without .json."""
         return f"{self.scenario}__{self.label}"
@@ -98,170 +105,118 @@ class Run:
 
 
 class Variant(NamedTuple):
-    """A method with its graph and preset."""
+    """A method with its graph, preset and what an ablation changes."""
 
     method: str
     graph: str = ""
     """Empty if the benchmark uses the oracle graph only."""
     preset: Preset = "paper"
+    changes: str = ""
+    """Part of the published file's name. It uses the field names of the first release."""
+    overrides: Mapping[str, Any] = {}
 
 
-BASELINES = tuple(
-    Variant(f"{backbone}-{credit}") for backbone in BACKBONES for credit in ("local", "global")
-)
+FAMILIES = ("star-spread", "lbf", "smaclite")
+"""Environment families. Benchmarks other than the main one of a family (`lbf-credit`) have one
+preset, which their labels omit."""
 
 
-def _run(
+def _runs(
     benchmark: str,
-    scenario: str,
-    variant: Variant,
+    scenarios: Iterable[str],
+    variants: Sequence[Variant],
     steps: int,
-    overrides: Mapping[str, Any] | None = None,
-) -> Run:
-    """A run labelled with its method, graph and preset."""
-    method, graph, preset = variant
-    parts = (method, graph.replace(":", ""), "" if preset == "paper" else preset)
-    env = f"{benchmark}/{scenario.removeprefix('n') if benchmark == 'star-spread' else scenario}"
-    return Run(
-        benchmark,
-        scenario,
-        "-".join(filter(None, parts)),
-        env,
-        method,
-        steps,
-        graph or "oracle",
-        preset,
-        overrides or {},
-    )
+    seeds: int = SEEDS,
+) -> list[Run]:
+    """Every variant in every scenario."""
+    family = next(family for family in FAMILIES if benchmark.startswith(family))
+    runs = []
+    for scenario, variant in product(scenarios, variants):
+        method, graph, preset, changes, overrides = variant
+        named = preset if benchmark == family and preset != "paper" else ""
+        label = "-".join(filter(None, (method, graph.replace(":", ""), named, changes)))
+        env = f"{family}/{scenario.removeprefix('n') if family == 'star-spread' else scenario}"
+        options = (method, steps, graph or "oracle", preset, overrides, seeds)
+        runs.append(Run(benchmark, scenario, label, env, *options))
+    return runs
 
 
-def _as_published(run: Run) -> Run:
+def _as_published(runs: Iterable[Run]) -> Iterator[Run]:
     """Use the graph credit that the presets tuned and fast had at publication: the sum over reached
     agents, with weight 0.3 in foraging teams of three or more."""
-    if run.preset == "paper" or not find_method(run.method).uses_graph:
-        return run
-    large_team = run.env.startswith("lbf/") and "-2p" not in run.env
-    credit = {"credit.others": "sum", "credit.cross_weight": 0.3 if large_team else 1.0}
-    return replace(run, overrides={**credit, **run.overrides})
+    for run in runs:
+        large_team = run.env.startswith("lbf/") and "-2p" not in run.env
+        credit = {"credit.others": "sum", "credit.cross_weight": 0.3 if large_team else 1.0}
+        changed = run.preset != "paper" and find_method(run.method).uses_graph
+        yield replace(run, overrides={**credit, **run.overrides}) if changed else run
 
 
-def _star_spread() -> list[Run]:
-    """IPPO and MAPPO with local, global, oracle-graph and learned-graph credit, by size."""
-    given = [Variant(method) for backbone in BACKBONES for method in credits_of(backbone)]
-    learned = [Variant(f"{backbone}-dg", "learned") for backbone in BACKBONES]
-    return [
-        _run("star-spread", size, variant, STAR_SPREAD_STEPS)
-        for size in ALL_SIZES
-        for variant in (*given, *(learned if size in LEARNED_SIZES else ()))
-    ]
+def credits_of(backbone: str, graph: str = "") -> tuple[str, str, str]:
+    """Labels of the three kinds of credit."""
+    return f"{backbone}-local", f"{backbone}-global", f"{backbone}-dg{graph}"
 
 
-def _star_spread_unscaled() -> list[Run]:
-    """A control without reward standardisation, whose statistics differ between credit rules."""
-    return [
-        replace(run, benchmark="star-spread-unscaled", overrides={"credit.reward_scaling": "none"})
-        for run in _star_spread()
-        if run.scenario in SIZES and run.graph == "oracle"
-    ]
-
-
-def _foraging(scenario: str) -> list[Run]:
-    """All methods of the paper, the learned graph also with the tuned preset, VDN and QPLEX."""
-    variants = [*BASELINES]
-    presets: tuple[Preset, ...] = ("paper", "tuned")
-    for backbone in BACKBONES:
-        variants += [Variant(f"{backbone}-dg", "learned", preset) for preset in presets]
-        variants.append(Variant(f"{backbone}-dg", "oracle"))
-    variants += [Variant("mappo-dg", graph) for graph in RANDOM]
-    variants += [Variant(method) for method in VALUE_BASED]
-    return [_as_published(_run("lbf", scenario, variant, LBF_STEPS)) for variant in variants]
-
-
-RIVALS = (
-    Variant("ippo-dg", "interventional"),
-    Variant("mappo-dg", "interventional"),
+BASELINES = tuple(Variant(label) for backbone in BACKBONES for label in credits_of(backbone)[:2])
+STAR_SPREAD = tuple(Variant(label) for backbone in BACKBONES for label in credits_of(backbone))
+UNSCALED = {"credit.reward_scaling": "none"}
+"""A control without reward standardisation, whose statistics differ between credit rules."""
+FORAGING = (
+    *BASELINES,
+    Variant("ippo-dg", "learned"),
+    Variant("ippo-dg", "learned", "tuned"),
     Variant("ippo-dg", "oracle"),
-    Variant("ippo-khop", "interventional"),
-    Variant("ippo-difference"),
-    Variant("ippo-prd"),
-    Variant("mappo-coma"),
-    Variant("mappo-gpae"),
+    Variant("mappo-dg", "learned"),
+    Variant("mappo-dg", "learned", "tuned"),
+    Variant("mappo-dg", "oracle"),
+    *(Variant("mappo-dg", graph) for graph in RANDOM),
+    *map(Variant, VALUE_BASED),
 )
-"""Compared credit rules, each with the backbone whose critic suits it."""
+"""All methods of the paper, the learned graph also with the tuned preset, VDN and QPLEX."""
+RIVALS = (
+    Variant("ippo-dg", "interventional", "tuned"),
+    Variant("mappo-dg", "interventional", "tuned"),
+    Variant("ippo-dg", "oracle", "tuned"),
+    Variant("ippo-khop", "interventional", "tuned"),
+    Variant("ippo-difference", preset="tuned"),
+    Variant("ippo-prd", preset="tuned"),
+    Variant("mappo-coma", preset="tuned"),
+    Variant("mappo-gpae", preset="tuned"),
+)
+"""Compared credit rules with the default preset, each with the backbone whose critic suits it. For
+local and global credit in foraging this preset equals the paper's, so the runs of `lbf` are the
+baselines."""
+FEW_CRITIC_EPOCHS = {"credit.critic_epochs": 4}
+"""COMA with as many critic epochs as policy epochs, a tenth of the default."""
+RIVALS_FORAGING = tuple(
+    rival._replace(overrides=FEW_CRITIC_EPOCHS) if rival.method == "mappo-coma" else rival
+    for rival in RIVALS
+)
+RIVALS_STAR_SPREAD = (
+    *(baseline._replace(preset="tuned") for baseline in BASELINES),
+    *(rival for rival in RIVALS if rival.graph != "interventional"),
+    Variant("mappo-dg", "oracle", "tuned"),
+    Variant("ippo-khop", "oracle", "tuned"),
+)
+"""Also baselines without the paper's standardisation."""
+COMA_FEW_EPOCHS = Variant("mappo-coma", "", "tuned", "critic_epochs=4", FEW_CRITIC_EPOCHS)
+ANNEALED = tuple(
+    Variant(f"{backbone}-{credit}", graph, "tuned", overrides={"learner.anneal_lr": True})
+    for backbone in BACKBONES
+    for credit, graph in (("local", ""), ("global", ""), ("dg", "interventional"))
+)
+"""Whether annealing the learning rate prevents late collapses of seeds."""
 
 
-def _rival(family: str, scenario: str, variant: Variant, steps: int) -> Run:
-    """A run of `FAMILY-credit` with the default preset."""
-    run = _run(family, scenario, variant, steps)
-    return replace(run, benchmark=f"{family}-credit", preset="tuned")
-
-
-def _few_critic_epochs(run: Run) -> Run:
-    """COMA with as many critic epochs as policy epochs, a tenth of the default."""
-    return replace(run, overrides={"credit.critic_epochs": 4})
-
-
-def _rivals_foraging() -> list[Run]:
-    """Credit rules with the default preset. For local and global credit in foraging it equals the
-    paper's, so the runs of `lbf` are the baselines."""
-    runs = [_rival("lbf", scenario, variant, LBF_STEPS) for scenario in SIX for variant in RIVALS]
-    return [_few_critic_epochs(run) if run.method == "mappo-coma" else run for run in runs]
-
-
-def _annealed() -> list[Run]:
-    """Runs that test whether annealing the learning rate prevents late collapses of seeds."""
-    variants = [
-        Variant(f"{backbone}-{credit}", graph)
-        for backbone in BACKBONES
-        for credit, graph in (("local", ""), ("global", ""), ("dg", "interventional"))
-    ]
-    anneal = {"learner.anneal_lr": True}
-    return [
-        replace(
-            _run("lbf", scenario, variant, LBF_STEPS, anneal),
-            benchmark="lbf-anneal",
-            preset="tuned",
-        )
-        for scenario in SIX
-        for variant in variants
-    ]
-
-
-def _rivals_star_spread() -> list[Run]:
-    """Credit rules with the default preset, and baselines without the paper's standardisation."""
-    variants = [*BASELINES, *(rival for rival in RIVALS if rival.graph != "interventional")]
-    variants += [Variant("mappo-dg", "oracle"), Variant("ippo-khop", "oracle")]
-    runs = [
-        _rival("star-spread", size, variant, STAR_SPREAD_STEPS)
-        for size in SIZES
-        for variant in variants
-    ]
-    coma = [_few_critic_epochs(run) for run in runs if run.method == "mappo-coma"]
-    return [*runs, *(replace(run, label=f"{run.label}-critic_epochs=4") for run in coma)]
-
-
-def _battles(scenario: str) -> list[Run]:
+def _battles(steps: int) -> list[Variant]:
     """MAPPO with local, global and learned-graph credit (presets fast and paper) and with two given
     graphs (fast); QMIX and QPLEX."""
-    credits = (("mappo-local", ""), ("mappo-global", ""), ("mappo-dg", "learned"))
-    given = (("mappo-dg", "oracle"), ("mappo-dg", "interventional"))
-    variants = [Variant(*credit, "fast") for credit in (*credits, *given)]
-    variants += [Variant("qmix"), Variant("qplex"), *(Variant(*credit) for credit in credits)]
-    steps = SMACLITE_STEPS[scenario]
+    credits = (Variant("mappo-local"), Variant("mappo-global"), Variant("mappo-dg", "learned"))
+    given = (Variant("mappo-dg", "oracle"), Variant("mappo-dg", "interventional"))
+    fast = [variant._replace(preset="fast") for variant in (*credits, *given)]
     # One evaluation of 100 battles costs as much as ten iterations.
     rarely = {"evaluation.interval": max(100_000, steps // 20)}
-    runs = [_run("smaclite", scenario, variant, steps, rarely) for variant in variants]
-    return [replace(_as_published(run), seeds=SMACLITE_SEEDS) for run in runs]
-
-
-class Ablation(NamedTuple):
-    """A change of IPPO with some kind of credit."""
-
-    credit: str
-    """local, global, or a graph source."""
-    changes: str
-    """Part of the published file's name. It uses the field names of the first release."""
-    overrides: Mapping[str, Any]
+    variants = (*fast, Variant("qmix"), Variant("qplex"), *credits)
+    return [variant._replace(overrides=rarely) for variant in variants]
 
 
 def _weights(weighted: bool, beta: float) -> tuple[str, dict[str, Any]]:
@@ -273,115 +228,86 @@ def _weights(weighted: bool, beta: float) -> tuple[str, dict[str, Any]]:
     )
 
 
-def _credit_ablations() -> list[Ablation]:
-    """Weights of others' rewards, forms of the advantage, and options of the learned graph."""
-    found = [Ablation("local", "", {}), Ablation("global", "", {})]
+def _credit_ablations() -> list[Variant]:
+    """Options that may help graph credit: weights of others' rewards, forms of the advantage, and
+    options of the learned graph."""
+    oracle, learned, interventional = (
+        partial(Variant, "ippo-dg", graph, "paper")
+        for graph in ("oracle", "learned", "interventional")
+    )
+    found = [Variant("ippo-local"), Variant("ippo-global")]
     for weighted in (True, False):
-        found += [
-            Ablation("oracle", *_weights(weighted, beta)) for beta in (1.0, 0.5, 0.3, 0.2, 0.1)
-        ]
+        found += [oracle(*_weights(weighted, beta)) for beta in (1.0, 0.5, 0.3, 0.2, 0.1)]
     plain_weights = [_weights(False, beta) for beta in (1.0, 0.3)]
     for name, changes in (
         ("form=return", {"credit.advantage_form": "return"}),
         ("normalise_advantage=on", {"learner.normalise_advantage": True}),
     ):
         found += [
-            Ablation("oracle", f"{weights}-{name}", {**values, **changes})
-            for weights, values in plain_weights
+            oracle(f"{weights}-{name}", {**values, **changes}) for weights, values in plain_weights
         ]
-    found += [Ablation("interventional", *weights) for weights in plain_weights]
+    found += [interventional(*weights) for weights in plain_weights]
     models = (
         ("", {}),
         ("-sees=local_state", {"graph_model.sees": "local_state"}),
         ("-encoding=8", {"graph_model.encoding": 8}),
     )
-    for model, fields in models:
-        for threshold in (0.9, 0.7):
-            for weights, values in (("", {}), _weights(False, 0.3), _weights(False, 0.2)):
-                name = f"threshold={threshold}{model}{'-' * bool(weights)}{weights}"
-                changes = {"graph_model.threshold": threshold, **fields, **values}
-                found.append(Ablation("learned", name, changes))
+    all_weights = (("", {}), _weights(False, 0.3), _weights(False, 0.2))
+    for (model, fields), threshold, (weights, values) in product(models, (0.9, 0.7), all_weights):
+        name = f"threshold={threshold}{model}{'-' * bool(weights)}{weights}"
+        found.append(learned(name, {"graph_model.threshold": threshold, **fields, **values}))
     return found
 
 
-MODEL_ABLATIONS = (
-    Ablation("oracle", "", {}),
-    Ablation("oracle", "share_parameters=off", {"learner.share_parameters": False}),
-    Ablation("oracle", "critic=own-state", {"learner.critic": "own-state"}),
-    Ablation("learned", "", {}),
-    Ablation("learned", "gradient_steps=4", {"graph_model.gradient_steps": 4}),
-    Ablation("learned", "condition_on_action=on", {"graph_model.condition_on_action": True}),
-    Ablation("learned", "encoder=off", {"graph_model.encoder": False}),
-    Ablation("learned", "multi_head=on", {"graph_model.multi_head": True}),
-)
-"""Single options of the critic, with the oracle graph, and of the learned graph's models."""
-
-
-def _ablated(
-    benchmark: str,
-    scenario: str,
-    ablations: Iterable[Ablation],
-    steps: int,
-    seeds: int,
-    preset: Preset = "paper",
-) -> list[Run]:
-    """IPPO runs with these ablations, labelled with what they change."""
-    runs = []
-    for credit, changes, overrides in ablations:
-        is_graph = credit not in ("local", "global")
-        method, graph = ("ippo-dg", credit) if is_graph else (f"ippo-{credit}", "oracle")
-        label = "-".join(filter(None, (method, graph if is_graph else "", changes)))
-        env = f"lbf/{scenario}"
-        runs.append(
-            Run(benchmark, scenario, label, env, method, steps, graph, preset, overrides, seeds)
-        )
-    return runs
-
-
-def _credit_ablation_runs() -> list[Run]:
-    """Runs for options that may help graph credit where local reward learns faster (15x15-3p-4f),
-    and for their effect where local reward fails (8x8-2p-4f-coop)."""
-    of_scenario = {"15x15-3p-4f": 3_000_000, "8x8-2p-4f-coop": 2_000_000}
-    return [
-        run
-        for scenario, steps in of_scenario.items()
-        for run in _ablated("lbf-levers", scenario, _credit_ablations(), steps, seeds=5)
-    ]
-
-
-def _model_ablation_runs() -> list[Run]:
-    """Short runs for the effect of single options on the graph and on early learning, and a longer
-    one with a smaller weight of the other agent's reward, where no agent earns reward alone."""
-    smaller_weight = [Ablation("learned", "cross_weight=0.3", {"credit.cross_weight": 0.3})]
-    options: dict[str, Any] = {"seeds": 3, "preset": "tuned"}
-    runs = [
-        *_ablated("lbf-models", "10x10-2p-3f-coop", smaller_weight, 2_000_000, **options),
-        *_ablated("lbf-models", "8x8-2p-4f-coop", MODEL_ABLATIONS, 500_000, **options),
-        *_ablated("lbf-models", "15x15-3p-4f", MODEL_ABLATIONS, 1_000_000, **options),
-    ]
-    return [_as_published(run) for run in runs]
-
-
-def credits_of(backbone: str, graph: str = "") -> tuple[str, str, str]:
-    """Labels of the three kinds of credit."""
-    return f"{backbone}-local", f"{backbone}-global", f"{backbone}-dg{graph}"
-
-
-RUNS: Mapping[tuple[str, str, str], Run] = {
-    (run.benchmark, run.scenario, run.label): run
-    for run in (
-        *_star_spread(),
-        *_star_spread_unscaled(),
-        *(run for scenario in SIX for run in _foraging(scenario)),
-        *(run for scenario in SMACLITE_STEPS for run in _battles(scenario)),
-        *_credit_ablation_runs(),
-        *_model_ablation_runs(),
-        *_rivals_foraging(),
-        *_annealed(),
-        *_rivals_star_spread(),
+MODEL_ABLATIONS = tuple(
+    Variant("ippo-dg", graph, "tuned", changes, overrides)
+    for graph, changes, overrides in (
+        ("oracle", "", {}),
+        ("oracle", "share_parameters=off", {"learner.share_parameters": False}),
+        ("oracle", "critic=own-state", {"learner.critic": "own-state"}),
+        ("learned", "", {}),
+        ("learned", "gradient_steps=4", {"graph_model.gradient_steps": 4}),
+        ("learned", "condition_on_action=on", {"graph_model.condition_on_action": True}),
+        ("learned", "encoder=off", {"graph_model.encoder": False}),
+        ("learned", "multi_head=on", {"graph_model.multi_head": True}),
     )
-}
-"""By benchmark, scenario and label: the parts of the result's path."""
+)
+"""Single options of the critic, with the oracle graph, and of the learned graph's models, for their
+effect on the graph and on early learning."""
+SMALLER_WEIGHT = Variant(
+    "ippo-dg", "learned", "tuned", "cross_weight=0.3", {"credit.cross_weight": 0.3}
+)
+"""For a scenario in which no agent earns reward alone."""
+
+
+def _all_runs() -> Iterator[Run]:
+    learned = [Variant(f"{backbone}-dg", "learned") for backbone in BACKBONES]
+    for size in ALL_SIZES:
+        variants = (*STAR_SPREAD, *(learned if size in LEARNED_SIZES else ()))
+        yield from _runs("star-spread", [size], variants, STAR_SPREAD_STEPS)
+    unscaled = [variant._replace(overrides=UNSCALED) for variant in STAR_SPREAD]
+    yield from _runs("star-spread-unscaled", SIZES, unscaled, STAR_SPREAD_STEPS)
+    yield from _as_published(_runs("lbf", SIX, FORAGING, LBF_STEPS))
+    for name, steps in SMACLITE_STEPS.items():
+        battles = _runs("smaclite", [name], _battles(steps), steps, SMACLITE_SEEDS)
+        yield from _as_published(battles)
+    # Where local reward learns faster than graph credit, and where it fails.
+    for scenario, steps in (("15x15-3p-4f", 3_000_000), ("8x8-2p-4f-coop", 2_000_000)):
+        yield from _runs("lbf-levers", [scenario], _credit_ablations(), steps, seeds=5)
+    for scenario, variants, steps in (
+        ("10x10-2p-3f-coop", [SMALLER_WEIGHT], 2_000_000),
+        ("8x8-2p-4f-coop", MODEL_ABLATIONS, 500_000),
+        ("15x15-3p-4f", MODEL_ABLATIONS, 1_000_000),
+    ):
+        yield from _as_published(_runs("lbf-models", [scenario], variants, steps, seeds=3))
+    yield from _runs("lbf-credit", SIX, RIVALS_FORAGING, LBF_STEPS)
+    yield from _runs("lbf-anneal", SIX, ANNEALED, LBF_STEPS)
+    for variants in (RIVALS_STAR_SPREAD, [COMA_FEW_EPOCHS]):
+        yield from _runs("star-spread-credit", SIZES, variants, STAR_SPREAD_STEPS)
+
+
+RUNS: Mapping[tuple[str, str, str], Run] = {run.key: run for run in _all_runs()}
+"""By benchmark, scenario and label."""
 
 
 def choose(benchmark: str, scenarios: Sequence[str], labels: Sequence[str]) -> tuple[Run, ...]:

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dgmarl.paper.grids import BACKBONES, Run
+from dgmarl.paper.grids import BACKBONES, LBF_STEPS, Run
 from dgmarl.report.aggregate import Aggregates
 from dgmarl.report.results import Result, on_grid, span
 from dgmarl.report.statistics import (
@@ -24,47 +24,38 @@ Found = Mapping[tuple[str, str, str], Result]
 """Results by benchmark, scenario and method."""
 
 
-class Comparison(NamedTuple):
-    """One test of a claim."""
-
-    name: str
-    answer: Answer
-
-
 class Claim(NamedTuple):
     """A claim of the paper, our comparisons, and the likely reason if they do not support it."""
 
-    benchmark: str
     paper: str
-    comparisons: list[Comparison]
+    answers: Sequence[Answer]
+    """One per comparison."""
     reason: str = ""
     lacks: tuple[Run, ...] = ()
     """Missing runs with the paper's number of steps."""
+    benchmark: str = ""
 
     @property
     def verdict(self) -> Verdict:
         """Summary of the comparisons' answers; `so far` if runs are missing."""
-        answers = [comparison.answer for comparison in self.comparisons]
-        if not answers:
+        if not self.answers:
             return "not tested yet"
-        if set(answers) == {"yes"}:
+        if not self.is_doubted:
             return "agrees so far" if self.lacks else "agrees"
-        if "yes" in answers:
+        if "yes" in self.answers:
             return "agrees in part"
-        return "does not agree" if "no" in answers else "open"
+        return "does not agree" if "no" in self.answers else "open"
 
     @property
     def is_doubted(self) -> bool:
         """Whether some comparison does not support the claim."""
-        return any(comparison.answer != "yes" for comparison in self.comparisons)
+        return any(answer != "yes" for answer in self.answers)
 
     def counted(self) -> str:
         """Number of comparisons per answer, as text."""
-        words = {"yes": "for it", "open": "open", "no": "against it"}
-        answers = [comparison.answer for comparison in self.comparisons]
-        return ", ".join(
-            f"{answers.count(answer)} {word}" for answer, word in words.items() if answer in answers
-        )
+        words: dict[Answer, str] = {"yes": "for it", "open": "open", "no": "against it"}
+        counts = {word: self.answers.count(answer) for answer, word in words.items()}
+        return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
     def budget(self) -> str:
         """Number and steps of the missing runs, as text."""
@@ -108,19 +99,9 @@ class Trio(NamedTuple):
         """N of a Star-Spread scenario."""
         return int(self.scenario.removeprefix("n"))
 
-    def after(self, before: "Trio") -> str:
-        """Backbone and both numbers of agents, as text."""
-        return f"{BACKBONES[self.backbone]} from N = {before.n_agents} to {self.n_agents}"
-
-    def named(self) -> str:
-        """Backbone and scenario, as text."""
-        is_spread = self.graph.benchmark == "star-spread"
-        where = f"at N = {self.n_agents}" if is_spread else f"in `{self.scenario}`"
-        return f"{BACKBONES[self.backbone]} {where}"
-
 
 def trios(
-    results: Sequence[Result], benchmark: str, graph_method: str, preset: str = ""
+    results: Iterable[Result], benchmark: str, graph_method: str, preset: str = ""
 ) -> list[Trio]:
     """All scenarios and backbones of a benchmark with results of all three kinds of credit.
 
@@ -194,17 +175,18 @@ def opposite(given: Answer) -> Answer:
     return answers[given]
 
 
-def is_above(result: Result, bound: float, steps: int) -> Answer:
-    """Whether the final return is above a bound; open if it is below with clearly fewer steps."""
+def is_above(result: Result, bound: float) -> Answer:
+    """Whether the final return in foraging is above a bound; open if it is below with clearly fewer
+    steps than the paper's."""
     above = answer(mean_interval(result.final - bound))
-    return "open" if above == "no" and 1.1 * result.budget < steps else above
+    return "open" if above == "no" and 1.1 * result.budget < LBF_STEPS else above
 
 
 def lacking(found: Found, runs: Iterable[Run]) -> tuple[Run, ...]:
     """Runs without a result, or with one of clearly fewer steps."""
 
     def has_result(run: Run) -> bool:
-        result = found.get((run.benchmark, run.scenario, run.label))
+        result = found.get(run.key)
         return result is not None and 1.1 * result.budget >= run.steps
 
     return tuple(run for run in runs if not has_result(run))

@@ -12,7 +12,7 @@ from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import final_table, final_text, iqm_table, markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result, budget_text, span
-from dgmarl.report.statistics import Interval, mean_interval
+from dgmarl.report.statistics import Interval
 from dgmarl.report.style import order, style, uses_graph
 
 CREDIT_TITLES = ("local", "global", "graph", "graph minus the better of the two", "")
@@ -59,7 +59,10 @@ def star_spread(results: Sequence[Result], shown: Sequence[Result], drawn: Drawn
     spread = trios(shown, "star-spread", "dg")
     if not spread:
         return ""
-    local_gaps = [(trio, difference(trio.local, trio.globe)) for trio in spread]
+    local_gaps = {
+        f"{BACKBONES[trio.backbone]} at N = {trio.n_agents}": difference(trio.local, trio.globe)
+        for trio in spread
+    }
     control = trios(results, UNSCALED, "dg")
     return joined(
         f"""## Star-Spread: the graph is known
@@ -78,7 +81,7 @@ agent; findings: [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)
             "Local against global reward, and why local reward falls behind",
             f"""Local minus global reward is
 
-{_tally((f"{trio.named()} ({text(gap)})", verdict(gap)) for trio, gap in local_gaps)}
+{_tally((f"{name} ({text(gap)})", verdict(gap)) for name, gap in local_gaps.items())}
 
 For a leaf all landmarks are equally good; only the hub is rewarded for covering all of them. Leaves
 that learn from their own reward gather at one landmark, as the task was designed to show. This is
@@ -97,9 +100,8 @@ def _spread_table(spread: Sequence[Trio], results: Sequence[Result]) -> str:
     rows = []
     for trio in spread:
         own = learned.get((trio.scenario, f"{trio.backbone}-dg-learned"))
-        cell = final_text(own, trio.graph.budget) if own else ""
-        judged = _judged(trio.advantage)
-        rows.append((trio.n_agents, BACKBONES[trio.backbone], *_means(trio), *judged, cell))
+        cells = (*_compared(trio), final_text(own, trio.graph.budget))
+        rows.append((trio.n_agents, BACKBONES[trio.backbone], *cells))
     return markdown(("N", "backbone", *CREDIT_TITLES[:-1], "", "learned graph"), rows)
 
 
@@ -110,8 +112,8 @@ def _unscaled(published: Sequence[Trio], control: Sequence[Trio]) -> str:
     for one in published:
         if other := found.get((one.scenario, one.backbone)):
             name = (one.n_agents, BACKBONES[one.backbone])
-            rows.append((*name, "published", *_means(one), *_judged(one.advantage)))
-            rows.append((*name, "not standardised", *_means(other), *_judged(other.advantage)))
+            rows.append((*name, "published", *_compared(one)))
+            rows.append((*name, "not standardised", *_compared(other)))
     if not rows:
         return ""
     return f"""The paper standardises Star-Spread's rewards with different statistics for each
@@ -131,13 +133,13 @@ SMAClite were trained on raw rewards and are not affected. On Star-Spread, prese
 def _widening(spread: Sequence[Trio]) -> str:
     rows, changes = [], []
     for before, trio in neighbours(spread):
-        gap = difference(trio.graph, trio.globe)
+        name, gap = BACKBONES[trio.backbone], difference(trio.graph, trio.globe)
         share = f"{gap.estimate / abs(trio.globe.final.mean()):+.0%}"
         change = ("", "")
         if before:
-            change = _judged(gap_change(before, trio), WIDTHS)
-            changes.append((trio.after(before), change[1]))
-        rows.append((BACKBONES[trio.backbone], trio.n_agents, text(gap), share, *change))
+            change = judged(gap_change(before, trio), WIDTHS)
+            changes.append((f"{name} from N = {before.n_agents} to {trio.n_agents}", change[1]))
+        rows.append((name, trio.n_agents, text(gap), share, *change))
     share_title, change_title = "in % of global's return", "change from the previous N"
     titles = ("backbone", "N", "graph minus global", share_title, change_title, "")
     return f"""From one N to the next the gap between graph credit and global reward is
@@ -156,8 +158,6 @@ def foraging(results: Sequence[Result], drawn: Drawn) -> str:
     if not own:
         return ""
     together = over_scenarios(own)
-    assert isinstance(together, Aggregates)  # foraging's returns share a scale
-    further = ("intervals", "profiles", "sample-efficiency", "improvement", "graphs")
     return joined(
         f"""## Level-based foraging
 
@@ -178,7 +178,7 @@ collect food together share the reward. The oracle graph connects players near e
         ),
         folded("Value-based methods and the paper's claims about them", _values(own)),
         folded("Density of the graphs", _densities(own)),
-        folded("Further figures", joined(*(_picture("lbf", kind, drawn) for kind in further))),
+        _further("lbf", drawn),
     )
 
 
@@ -207,9 +207,9 @@ def _values(results: Sequence[Result]) -> str:
     for scenario, paper in VALUES_OF_PAPER.items():
         own = [found.get(("lbf", scenario, method)) for method in VALUE_BASED]
         if any(own):
-            cells = ["" if result is None else final_text(result, LBF_STEPS) for result in own]
-            judged = Claim("Foraging", paper, compare_values(scenario, found)).verdict
-            rows.append((f"`{scenario}`", *cells, paper, f"**{judged}**"))
+            cells = [final_text(result, LBF_STEPS) for result in own]
+            claim = Claim(paper, compare_values(scenario, found))
+            rows.append((f"`{scenario}`", *cells, paper, f"**{claim.verdict}**"))
     if not rows:
         return ""
     names = (style(method).name for method in VALUE_BASED)
@@ -225,10 +225,7 @@ def _graph_credit(results: Sequence[Result], graph: str) -> str:
     found = trios(results, "lbf", f"dg-{graph}")
     if not found:
         return ""
-    rows = [
-        (f"`{trio.scenario}`", BACKBONES[trio.backbone], *_means(trio), *_judged(trio.advantage))
-        for trio in found
-    ]
+    rows = [(f"`{trio.scenario}`", BACKBONES[trio.backbone], *_compared(trio)) for trio in found]
     return markdown(("scenario", "backbone", *CREDIT_TITLES), rows)
 
 
@@ -308,10 +305,7 @@ with the interventional graph. Runs without *fast* use the paper's settings.
 {_battles_table(own)}""",
         ),
         folded("All maps together", _over_several(own)),
-        folded(
-            "Further figures",
-            joined(*(_picture("smaclite", kind, drawn) for kind in list(PICTURES)[1:])),
-        ),
+        _further("smaclite", drawn),
     )
 
 
@@ -323,10 +317,8 @@ def _maps_table(own: Sequence[Result]) -> str:
     )
     rows = []
     for name in filter(learned.get, SMACLITE_STEPS):
-        local, globe, _ = _means(learned[name])
-        row = [f"`{name}`", local, globe]
-        for trio in (learned[name], oracle.get(name)):
-            row += (_means(trio)[2], *_judged(trio.advantage)) if trio else ("", "", "")
+        row = [f"`{name}`", *_compared(learned[name])]
+        row += _compared(oracle[name])[2:] if name in oracle else ("", "", "")
         rows.append((*row, _steps(learned[name].graph)))
     if not rows:
         return ""
@@ -341,9 +333,8 @@ def _battles_table(own: Sequence[Result]) -> str:
     metrics = (won, *played, "graph_density", "graph_f1_interventional")
     for result in sorted(own, key=lambda one: (maps.index(one.scenario), order(one.method))):
         cells = [last_mean(result, name) for name in metrics]
-        final = text(mean_interval(result.final))
         name = (f"`{result.scenario}`", style(result.method).name)
-        rows.append((*name, final, *cells, len(result.final), _steps(result)))
+        rows.append((*name, final_text(result), *cells, len(result.final), _steps(result)))
     titles = ("map", "method", "greedy return", "won", "sampled return", "won", "density", "F1")
     return markdown((*titles, "seeds", "steps"), rows)
 
@@ -381,9 +372,7 @@ def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:
 def _over_several(results: Sequence[Result]) -> str:
     """IQM table; empty for a single scenario."""
     together = over_scenarios(results)
-    if isinstance(together, str) or len(together.scenarios) < 2:
-        return ""
-    return iqm_table(together)
+    return iqm_table(together) if len(together.scenarios) > 1 else ""
 
 
 def _size(results: Sequence[Result]) -> str:
@@ -399,12 +388,18 @@ def _picture(name: str, kind: str, drawn: Drawn) -> str:
     return f"![{name}: {PICTURES[kind]}](figures/{name}-{kind}.svg)"
 
 
+def _further(name: str, drawn: Drawn) -> str:
+    pictures = (_picture(name, kind, drawn) for kind in PICTURES if kind != "curves")
+    return folded("Further figures", joined(*pictures))
+
+
 def verdict(interval: Interval, words: tuple[str, str, str] = BETTER) -> str:
     """The first word for an interval above 0, the last for one below, else the middle one."""
     return words[0] if interval.low > 0 else words[2] if interval.high < 0 else words[1]
 
 
-def _judged(interval: Interval, words: tuple[str, str, str] = BETTER) -> tuple[str, str]:
+def judged(interval: Interval, words: tuple[str, str, str] = BETTER) -> tuple[str, str]:
+    """Estimate with its interval, and the verdict."""
     return text(interval), verdict(interval, words)
 
 
@@ -419,5 +414,6 @@ def _tally(judged: Iterable[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _means(trio: Trio) -> tuple[str, ...]:
-    return tuple(text(mean_interval(result.final)) for result in trio.results)
+def _compared(trio: Trio) -> tuple[str, ...]:
+    """Cells below `CREDIT_TITLES`."""
+    return (*map(final_text, trio.results), *judged(trio.advantage))

@@ -9,7 +9,7 @@ import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from matplotlib.figure import Figure
 
@@ -19,7 +19,7 @@ from dgmarl.paper.claims import FAST, claims
 from dgmarl.paper.credit_page import credit_section
 from dgmarl.paper.graphs_page import graphs_section
 from dgmarl.paper.grids import SIX
-from dgmarl.paper.judging import Claim, trios
+from dgmarl.paper.judging import Claim, Verdict, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER
 from dgmarl.paper.result_sections import (
     BETTER,
@@ -34,12 +34,11 @@ from dgmarl.paper.result_sections import (
     verdict,
 )
 from dgmarl.paper.tables import draw, iqm_table, markdown, text
-from dgmarl.report.aggregate import Aggregates, over_scenarios
+from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.figures import svg
 from dgmarl.report.results import Result, read_json, read_results
 from dgmarl.report.style import style
 
-VERDICTS = ("agrees", "agrees so far", "agrees in part", "open", "does not agree", "not tested yet")
 COSTS = "costs.json"
 SPEEDS = "benchmarks/train-cpu-rules.json"
 MARKS = (
@@ -92,7 +91,9 @@ All tables, figures and commands: [docs/results.md](docs/results.md).
 def _verdicts(judged: Sequence[Claim]) -> str:
     """Sentence with the number of claims per verdict."""
     found = [claim.verdict for claim in judged]
-    counted = "; ".join(f"{each}: {found.count(each)}" for each in VERDICTS if each in found)
+    counted = "; ".join(
+        f"{each}: {found.count(each)}" for each in get_args(Verdict) if each in found
+    )
     return f"{len(found)} claims of the paper, judged by 95 % intervals: {counted}."
 
 
@@ -100,13 +101,11 @@ def _foraging_summary(results: Sequence[Result]) -> str:
     """IQMs of the paper's six methods, and of the learned graph with tuned hyperparameters."""
     own = [result for result in results if result.benchmark == "lbf"]
     together = over_scenarios([result for result in own if result.method in IQM_OF_PAPER])
-    if isinstance(together, str):
+    if together.reason:
         return ""
     tuned = over_scenarios([result for result in own if result.method.endswith("learned-tuned")])
-    improved = ""
-    if isinstance(tuned, Aggregates):
-        listed = (f"{text(tuned.iqm(one))} ({style(one).name})" for one in tuned.of_method)
-        improved = f"With tuned hyperparameters: {', '.join(listed)}.\n"
+    listed = ", ".join(f"{text(tuned.iqm(one))} ({style(one).name})" for one in tuned.of_method)
+    improved = f"With tuned hyperparameters: {listed}.\n" if listed else ""
     of_paper = "" if set(together.scenarios) == set(SIX) else f" {paper_iqms()}"
     return f"""Foraging, {len(together.scenarios)} scenarios: interquartile mean (IQM) of the final
 return with its 95 % interval. A return of 1 means that all food was collected; *learned* is the
@@ -238,7 +237,7 @@ def _listed(values: Iterable[object]) -> str:
     return ", ".join(sorted(set(map(str, values))))
 
 
-def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
+def write_page(results: Path, out: Path, readme: Path) -> Path:
     """Write `results.md` and `figures/` into `out`, and update the sections of other pages."""
     found = read_results(results)
     costs = read_json(results / COSTS) if (results / COSTS).is_file() else []
@@ -253,9 +252,8 @@ def write_page(results: Path, out: Path, readme: Path | None = None) -> Path:
             old.unlink()
     for name, figure in figures.items():
         write_atomic(out / "figures" / name, figure)
-    if readme is not None:
-        text = readme.read_text(encoding="utf-8")
-        write_atomic(readme, with_section(text, readme_section(found, costs)))
+    readme_text = readme.read_text(encoding="utf-8")
+    write_atomic(readme, with_section(readme_text, readme_section(found, costs)))
     for path, document in other_pages(out, found, results).items():
         write_atomic(path, document)
     return write_atomic(out / "results.md", page_text(found, costs, drawn))

@@ -27,32 +27,24 @@ def make_plan(
     folders: Path | None,
     seeds: int | None = None,
     steps: int | None = None,
+    *,
+    build: bool = True,
 ) -> Plan:
     """Resolve runs, with other `seeds` and `steps` if given. Runs that cannot be trained are
     listed with the reason.
 
-    results: root of the result files. folders: root of the run folders, if they are kept."""
-    return without_refused(_resolve_all(runs, results, folders, seeds, steps))
-
-
-def _resolve_all(
-    runs: Iterable[Run],
-    results: Path,
-    folders: Path | None,
-    seeds: int | None,
-    steps: int | None,
-) -> Plan:
+    results: root of the result files. folders: root of the run folders, if they are kept. build:
+    also build the environments and graph sources, to find out whether runs can be trained."""
     plan = Plan([], {})
     for run in dict.fromkeys(runs):
         name = f"{run.benchmark}/{run.scenario} {run.label}"
+        folder = None if folders is None else run.folder(folders)
         try:
             config = run.config(seeds, steps)
+            plan.runs.append(PlannedRun(name, config, run.result(results), folder))
         except UsageError as error:
             plan.not_runnable[name] = str(error)
-            continue
-        folder = None if folders is None else run.folder(folders)
-        plan.runs.append(PlannedRun(name, config, run.result(results), folder))
-    return plan
+    return without_refused(plan) if build else plan
 
 
 def print_runs(plan: Plan) -> None:
@@ -100,7 +92,7 @@ def train_grid(
         check_number(option, given[option], f"--{option}")
     chosen = _chosen(name, only)
     if only_list:
-        print_runs(_resolve_all(chosen, out, folders, seeds, steps))
+        print_runs(make_plan(chosen, out, folders, seeds, steps, build=False))
         return
     refuse_unwritable(out, folder=True)
     prepare_process(resources)
@@ -108,7 +100,5 @@ def train_grid(
     refuse_empty(plan)
     train_plan(plan, resources)
     done = sum(run.state == "done" for run in plan.runs)
-    console = Console(stderr=True)
-    console.print(
-        f"{done} of {len(chosen)} runs have their results in {out}", markup=False, soft_wrap=True
-    )
+    summary = f"{done} of {len(chosen)} runs have their results in {out}"
+    Console(stderr=True).print(summary, markup=False, soft_wrap=True)

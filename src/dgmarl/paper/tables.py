@@ -24,7 +24,7 @@ def draw(results: Sequence[Result]) -> dict[str, Figure]:
         complete = len(panels) == len(metrics) * len(titles)  # one row per scenario
         drawn["graphs"] = learning_curves(panels, looks, max(2, len(metrics)) if complete else 2)
     together = over_scenarios(results)
-    if isinstance(together, Aggregates) and len(together.scenarios) > 1:
+    if len(together.scenarios) > 1:
         drawn |= together.figures(looks)
     return drawn
 
@@ -33,8 +33,7 @@ def table_page(figure: PaperFigure, results: Sequence[Result], pictures: Iterabl
     """Markdown page: what the figure shows, its plots, and final returns with intervals."""
     shown = "\n\n".join(f"![{figure.name}, {Path(path).stem}]({path})" for path in pictures)
     together = over_scenarios(results)
-    if isinstance(together, Aggregates):
-        together = f"## Over scenarios\n\n{iqm_table(together)}"
+    over_all = together.reason or f"## Over scenarios\n\n{iqm_table(together)}"
     return f"""# {figure.name} (version {figure.version})
 
 {figure.about}
@@ -47,7 +46,7 @@ Not stated in the paper, chosen here: {figure.choices}
 
 {final_table(results)}
 
-{together}
+{over_all}
 """
 
 
@@ -60,15 +59,18 @@ def final_table(results: Sequence[Result]) -> str:
     for scenario in dict.fromkeys(result.scenario for result in results):
         own = {method: found[scenario, method] for method in methods if (scenario, method) in found}
         longest = max(result.budget for result in own.values())
-        cells = [final_text(own[method], longest) if method in own else "" for method in methods]
+        cells = [final_text(own.get(method), longest) for method in methods]
         seeds = span(len(result.final) for result in own.values())
         rows.append((f"`{scenario}`", *cells, seeds, f"{longest / 1e6:.2g} million"))
     names = (style(method).name for method in methods)
     return markdown(("scenario", *names, "seeds", "steps"), rows)
 
 
-def final_text(result: Result, full: int) -> str:
-    """Mean final return with its interval, and the steps if they are fewer than `full`."""
+def final_text(result: Result | None, full: int = 0) -> str:
+    """Mean final return with its interval, and the steps if they are fewer than `full`; empty
+    without a result."""
+    if result is None:
+        return ""
     fewer = f" after {budget_text(result)}" if 1.1 * result.budget < full else ""
     return text(mean_interval(result.final)) + fewer
 

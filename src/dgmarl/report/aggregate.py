@@ -33,6 +33,8 @@ class Aggregates(NamedTuple):
     """Reference return of the environment family (`SHARED_SCALE`), if it has one."""
     left_out: dict[str, tuple[str, ...]]
     """Missing scenarios of methods that are left out."""
+    reason: str = ""
+    """Why there are no scenarios and methods, if results cannot be aggregated."""
 
     def finals(self, method: str) -> list[np.ndarray]:
         """Final returns, one stratum per scenario."""
@@ -133,25 +135,28 @@ class Aggregates(NamedTuple):
         )
 
 
-def over_scenarios(results: Sequence[Result]) -> Aggregates | str:
-    """Aggregates of one benchmark's results, or the reason why they cannot be aggregated.
+def over_scenarios(results: Sequence[Result]) -> Aggregates:
+    """Aggregates of one benchmark's results, empty with a reason if they cannot be aggregated.
 
     If methods lack scenarios, the scenarios of one method and all methods that have these are used:
     the choice that keeps the most results."""
-    if not results:
-        return "There are no results."
     families = sorted({result.env.partition("/")[0] for result in results})
-    if len(families) > 1:
-        return (
+    scenarios = tuple(dict.fromkeys(result.scenario for result in results))
+    reason = ""
+    if not results:
+        reason = "There are no results."
+    elif len(families) > 1:
+        reason = (
             f"Runs of {' and '.join(families)} are not aggregated: their returns have different "
             "meanings."
         )
-    scenarios = tuple(dict.fromkeys(result.scenario for result in results))
-    if len(scenarios) > 1 and families[0] not in SHARED_SCALE:
-        return (
+    elif len(scenarios) > 1 and families[0] not in SHARED_SCALE:
+        reason = (
             "Returns of these scenarios have different scales, so they are not aggregated over "
             "scenarios."
         )
+    if reason:
+        return Aggregates("", (), {}, None, {}, reason)
     found: dict[str, dict[str, Result]] = {}
     for result in sorted(results, key=lambda result: order(result.method)):
         found.setdefault(result.method, {})[result.scenario] = result

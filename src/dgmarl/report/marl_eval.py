@@ -21,11 +21,6 @@ ABSOLUTE = "absolute_metrics"
 
 def write_marl_eval(results: Iterable[Result], path: Path) -> Path:
     """Write results, with environments and tasks in lower case, as marl-eval expects."""
-    return write_atomic(path, to_json(marl_eval(results), indent=1) + "\n")
-
-
-def marl_eval(results: Iterable[Result]) -> dict[str, Any]:
-    """Results as nested dictionaries of the format."""
     found: dict[str, Any] = {}
     for result in results:
         episodes = result.facts.get("episode_returns")
@@ -38,7 +33,7 @@ def marl_eval(results: Iterable[Result]) -> dict[str, Any]:
             f"seed_{name}": _run(steps, curve)
             for name, steps, curve in zip(names, result.steps, values, strict=True)
         }
-    return found
+    return write_atomic(path, to_json(found, indent=1) + "\n")
 
 
 def read_marl_eval(path: Path) -> list[Result]:

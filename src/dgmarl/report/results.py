@@ -6,6 +6,7 @@ its best."""
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,8 +62,8 @@ class Result(NamedTuple):
     def up_to(self, steps: int) -> "Result":
         """Each seed's last evaluation within this number of steps, as a single evaluation."""
         last = np.maximum((self.steps <= steps).sum(axis=1, keepdims=True) - 1, 0)
-        cut = (np.take_along_axis(values, last, axis=1) for values in (self.steps, self.returns))
-        return self._replace(**dict(zip(("steps", "returns"), cut, strict=True)))
+        taken, returns = (np.take_along_axis(x, last, axis=1) for x in (self.steps, self.returns))
+        return self._replace(steps=taken, returns=returns)
 
     def metric(self, name: str) -> Float[np.ndarray, "S K"] | None:
         """A metric at each evaluation; None if it is missing or damaged."""
@@ -308,14 +309,12 @@ def _evaluated_runs(folder: Path) -> Iterator[Result]:
 
 def _distinct(results: list[Result]) -> list[Result]:
     """Append the folder's name, then a number, to equal methods of the same scenario."""
-    seen: dict[tuple[str, str, str], int] = {}
-    places = [result[:3] for result in results]
+    places, seen = Counter(result[:3] for result in results), Counter()
     for k, result in enumerate(results):
-        if places.count(result[:3]) > 1:
+        if places[result[:3]] > 1:
             named = f"{result.method} ({result.facts.get('name', 'file')})"
-            count = seen[result.benchmark, result.scenario, named] = (
-                seen.get((*result[:2], named), 0) + 1
-            )
+            seen[(*result[:2], named)] += 1
+            count = seen[(*result[:2], named)]
             results[k] = result._replace(method=named if count == 1 else f"{named[:-1]}, {count})")
     return results
 

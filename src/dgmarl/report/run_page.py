@@ -134,19 +134,17 @@ def _aggregates(results: Sequence[Result], looks: Looks) -> list[dict[str, Any]]
     parts = []
     for benchmark, own in grouped(results, "benchmark").items():
         found = over_scenarios(own)
-        if isinstance(found, str):
-            parts.append({"benchmark": benchmark, "reason": found})
-            continue
         lacking = [
             f"{style(method).name} (lacks {', '.join(names)})"
             for method, names in found.left_out.items()
         ]
+        drawn = {} if found.reason else found.figures(looks)
         part = {
             "benchmark": benchmark,
-            "reason": "",
+            "reason": found.reason,
             "scenarios": ", ".join(found.scenarios),
             "left_out": "; ".join(lacking),
-            "figures": [_inline(figure) for figure in found.figures(looks).values()],
+            "figures": [_inline(figure) for figure in drawn.values()],
         }
         parts.append(part)
     return parts

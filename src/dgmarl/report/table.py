@@ -19,17 +19,14 @@ def aggregates(results: Iterable[Result]) -> list[Aggregates]:
     Only methods with a result in every chosen scenario are included."""
     pooled = [result for result in results if result.env.partition("/")[0] in SHARED_SCALE]
     found = map(over_scenarios, grouped(pooled, "benchmark").values())
-    return [together for together in found if isinstance(together, Aggregates)]
+    return [together for together in found if not together.reason]
 
 
 def tables(results: list[Result]) -> list[Table]:
     """Terminal tables per benchmark: final returns, then aggregates, if there are any."""
     shown = []
-    pooled = {together.benchmark: together for together in aggregates(results)}
     for benchmark, own in grouped(results, "benchmark").items():
-        shown.append(_final_returns(benchmark, own))
-        if benchmark in pooled:
-            shown.append(_over_scenarios(pooled[benchmark]))
+        shown += [_final_returns(benchmark, own), *map(_over_scenarios, aggregates(own))]
     return shown
 
 

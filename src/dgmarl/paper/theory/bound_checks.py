@@ -4,9 +4,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
 
-from dgmarl.paper.theory import bounds, proof_steps
+from dgmarl.paper.theory import bounds
 from dgmarl.paper.theory import networked_mdp as nm
-from dgmarl.paper.theory.networked_mdp import Array, joint_state_graph, linked_graph
+from dgmarl.paper.theory.networked_mdp import Array, linked_graph
 from dgmarl.paper.theory.verdicts import EXACT, Claim, Section, Sizes, bound_claim, spread, summary
 from dgmarl.paper.theory.voter import TOPOLOGIES, fixed_graph_lags, topology
 
@@ -16,8 +16,7 @@ def approximate_graph_section(rng: Generator, sizes: Sizes) -> Section:
     discounts = (0.5, 0.9, 0.97, 0.99)
     rows, gaps, marginal = [], [], []
     for n in range(sizes.mdps):
-        mdp = nm.random_mdp(rng, linked_graph(rng, 3), gamma=discounts[n % len(discounts)])
-        logits = nm.random_logits(rng, mdp)
+        mdp, logits = nm.random_case(rng, linked_graph(rng, 3), discounts[n % len(discounts)])
         gaps.append(bounds.recursion_gap(mdp, logits))
         graph, removed = bounds.without_edge(rng, mdp), 1
         while graph is not None and removed <= 3:
@@ -121,8 +120,7 @@ def information_section(rng: Generator, sizes: Sizes) -> Section:
     """The mutual-information bound on || P - P_G' ||_1, and the objective derived from it."""
     pairs, objective = [], []
     for n in range(sizes.mdps):
-        mdp = nm.random_mdp(rng, linked_graph(rng, 3))
-        logits = nm.random_logits(rng, mdp)
+        mdp, logits = nm.random_case(rng, linked_graph(rng, 3))
         smaller = bounds.without_edge(rng, mdp)
         other = (
             smaller if n % 2 == 0 and smaller is not None else nm.own_state_graph(rng, 3, 2, 0.3)
@@ -164,28 +162,20 @@ def information_section(rng: Generator, sizes: Sizes) -> Section:
 
 def proof_section(rng: Generator, sizes: Sizes) -> Section:
     """Steps in the proof of Theorem 1, checked separately from their conclusions."""
-    own = [
-        (m, nm.random_logits(rng, m))
-        for m in (nm.random_mdp(rng, linked_graph(rng, 3)) for _ in range(sizes.mdps))
-    ]
-    joint_mdps = (
-        nm.random_mdp(rng, linked_graph(rng, 3, joint_state_graph)) for _ in range(sizes.mdps)
+    own, joint = (
+        [nm.random_case(rng, linked_graph(rng, 3, draw)) for _ in range(sizes.mdps)]
+        for draw in (nm.own_state_graph, nm.joint_state_graph)
     )
-    joint = [(m, nm.random_logits(rng, m)) for m in joint_mdps]
-    given = np.array([proof_steps.score_given_next_state(m, p, 0) for m, p in own])
-    cross = np.array([proof_steps.cross_term(m, p) for m, p in own])
-    joint_cross = np.array([proof_steps.cross_term(m, p) for m, p in joint])
+    given = np.array([bounds.score_given_next_state(m, p, 0) for m, p in own])
+    cross = np.array([bounds.cross_term(m, p) for m, p in own])
+    joint_cross = np.array([bounds.cross_term(m, p) for m, p in joint])
     few = max(4, sizes.mdps // 6)
-    blocks = np.array([proof_steps.off_diagonal_share(m, p) for m, p in own[:few]])
+    blocks = np.array([bounds.off_diagonal_share(m, p) for m, p in own[:few]])
     smooth = []
     for n in range(few):
         edges = topology(TOPOLOGIES[n % len(TOPOLOGIES)], 3)
-        mdp = nm.random_mdp(rng, nm.static_graph(edges, 2))
-        smooth.append(
-            proof_steps.smoothness_ratio(
-                mdp, nm.random_logits(rng, mdp), mdp.gamma ** fixed_graph_lags(edges)
-            )
-        )
+        mdp, logits = nm.random_case(rng, nm.static_graph(edges, 2))
+        smooth.append(bounds.smoothness_ratio(mdp, logits, mdp.gamma ** fixed_graph_lags(edges)))
     claims = _score_claims(given, cross, joint_cross) + _hessian_claims(blocks, np.array(smooth))
     return Section("Steps in the proof of Theorem 1", claims, {})
 

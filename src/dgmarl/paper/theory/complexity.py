@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
 
-from dgmarl.paper.theory.moments import fixed_graph_credit, trajectory_gradients
+from dgmarl.paper.theory.moments import trajectory_gradients
 from dgmarl.paper.theory.networked_mdp import Array, softmax
 from dgmarl.paper.theory.voter import (
     VoterNetwork,
@@ -56,9 +56,7 @@ def estimate(
 ) -> Float[Array, "runs B N 2 2"]:
     """Single-trajectory gradients of `batch` trajectories per run."""
     states, actions = sample_voter(rng, voter, logits, n_steps, batch)
-    rewards = voter.reward[np.arange(voter.n_agents), states, actions]
-    credited = fixed_graph_credit(rewards, lags, voter.gamma)
-    return trajectory_gradients(states, actions, credited, softmax(logits)[:, None])
+    return trajectory_gradients(voter, lags, states, actions, softmax(logits)[:, None])
 
 
 def samples_to_stationary(
@@ -107,12 +105,3 @@ def predicted_samples(
         "graph proved": common * float((np.sqrt(pairs).sum(axis=1) ** 2).sum()),
         "standard proved": common * n_agents**3,
     }
-
-
-def curve(
-    counts: list[SampleCount], name: str, estimator: str
-) -> tuple[Float[Array, "K"], Float[Array, "K seeds"]]:
-    """Sizes N and counts of all seeds for one network and estimator."""
-    chosen = [c for c in counts if c.topology == name and c.estimator == estimator]
-    sizes = np.array([c.n_agents for c in chosen], dtype=float)
-    return sizes, np.array([c.samples for c in chosen])

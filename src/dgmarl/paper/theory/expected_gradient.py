@@ -19,8 +19,8 @@ from dgmarl.paper.theory.networked_mdp import (
     PairGradient,
     Signal,
     StateValues,
+    gradient_from,
     joint_policy,
-    score_average,
     state_chain,
     values,
     visits,
@@ -95,18 +95,6 @@ def credited_values(
             + discount * np.einsum("sat,its->isa", mdp.kernel, arrived)
         )
     return np.stack(by_source)
-
-
-def gradient_from(
-    mdp: NetworkedMDP,
-    logits: Logits,
-    signal: Float[Array, "N N joint joint_action"],
-    start_discount: float | None = None,
-) -> PairGradient:
-    """sum_t start_discount^t E[ grad log pi_j(a_t^j | s_t^j) signal^{ji}(s_t, a_t) ] for every
-    source j and target i."""
-    weight = visits(mdp, logits, start_discount)
-    return np.stack([score_average(mdp, logits, j, signal[j], weight) for j in range(mdp.n_agents)])
 
 
 def dependence_graph_gradient(
@@ -186,7 +174,7 @@ def ungraphed_gae_gradient(
 ) -> PairGradient:
     """Ordinary GAE of every target with the same critic, for comparison if lambda < 1."""
     signal = lambda_advantage(mdp, logits, critic, lambda_)
-    return gradient_from(mdp, logits, np.repeat(signal[None], mdp.n_agents, axis=0))
+    return gradient_from(mdp, logits, [signal] * mdp.n_agents)
 
 
 def relative_error(measured: Float[Array, "..."], truth: Float[Array, "..."]) -> float:

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
 
-from dgmarl.paper.theory import complexity, moments, proof_steps
+from dgmarl.paper.theory import bounds, complexity, moments
 from dgmarl.paper.theory.networked_mdp import Array
 from dgmarl.paper.theory.verdicts import EXACT, Claim, Section, Sizes, bound_claim, summary
 from dgmarl.paper.theory.voter import TOPOLOGIES, random_voter, topology
@@ -30,7 +31,7 @@ def moment_section(rng: Generator, sizes: Sizes) -> Section:
     claims = _moment_bound_claims(rows) + _special_case_claims(rows)
     ratios = np.array(
         [
-            proof_steps.sum_of_squares_ratio(
+            bounds.sum_of_squares_ratio(
                 random_voter(rng, topology("complete", n), MOMENTS_GAMMA), 100
             )
             for n in sizes.moment_agents
@@ -150,27 +151,21 @@ def _special_case_claims(rows: list[moments.SecondMoment]) -> list[Claim]:
 
 def sample_section(rng: Generator, sizes: Sizes, progress: Callable[[float], None]) -> Section:
     """Theorem 1: samples until the gradient is small, over N."""
-    networks = ("disconnected", "ring")
-    plan = [
-        (name, estimator, n)
-        for name in networks
-        for estimator, agents in (
-            ("graph", sizes.graph_sample_agents),
-            ("standard", sizes.standard_sample_agents),
-        )
-        for n in agents
-    ]
-    counts, recipe = [], {"epsilon": SAMPLES_EPSILON, "gamma": SAMPLES_GAMMA}
+    recipe = {"epsilon": SAMPLES_EPSILON, "gamma": SAMPLES_GAMMA}
     count = partial(complexity.samples_to_stationary, rng, n_seeds=sizes.seeds, **recipe)
-    for done, (name, estimator, n) in enumerate(plan):
-        counts.append(count(name, n, estimator))
-        progress((done + 1) / len(plan))
-    claims, curves = [], []
-    for name in networks:
-        for estimator in ("graph", "standard"):
-            claim, curve = _sample_claim(counts, name, estimator)
-            claims.append(claim)
-            curves.append(curve)
+    agents = {"graph": sizes.graph_sample_agents, "standard": sizes.standard_sample_agents}
+    plan = list(product(("disconnected", "ring"), agents))
+    n_counts = sum(len(agents[estimator]) for _, estimator in plan)
+    counts, claims, curves = [], [], []
+    for name, estimator in plan:
+        own = []
+        for n in agents[estimator]:
+            own.append(count(name, n, estimator))
+            progress((len(counts) + len(own)) / n_counts)
+        claim, curve = _sample_claim(own, name, estimator)
+        counts += own
+        claims.append(claim)
+        curves.append(curve)
     data = {**recipe, "runs": [asdict(c) for c in counts], "curves": curves}
     return Section("Samples to a stationary point", claims, data)
 
@@ -178,7 +173,8 @@ def sample_section(rng: Generator, sizes: Sizes, progress: Callable[[float], Non
 def _sample_claim(
     counts: list[complexity.SampleCount], name: str, estimator: str
 ) -> tuple[Claim, dict[str, Any]]:
-    size, needed = complexity.curve(counts, name, estimator)
+    size = np.array([count.n_agents for count in counts], dtype=float)
+    needed = np.array([count.samples for count in counts])  # [K, seeds]
     predicted = [
         complexity.predicted_samples(name, int(n), epsilon=SAMPLES_EPSILON, gamma=SAMPLES_GAMMA)
         for n in size

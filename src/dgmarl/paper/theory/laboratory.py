@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from dgmarl.paper.theory.bound_checks import (
 from dgmarl.paper.theory.gradient_checks import form_section, gradient_section
 from dgmarl.paper.theory.growth_checks import moment_section, sample_section
 from dgmarl.paper.theory.page import PROOF_NOTES, render_page
-from dgmarl.paper.theory.verdicts import FULL, QUICK, Claim, Section
+from dgmarl.paper.theory.verdicts import FULL, QUICK, Claim, Section, Sizes
 
 
 def run_laboratory(
@@ -36,23 +37,20 @@ def run_laboratory(
     check_number("seed", seed)
     sizes = QUICK if quick else FULL
     report = progress or (lambda _what, _fraction: None)
-
-    def samples(rng: Generator) -> Section:
-        return sample_section(rng, sizes, lambda part: report("Theorem 1", 0.3 + 0.68 * part))
-
-    steps: list[tuple[str, float, Callable[[Generator], Section]]] = [
-        ("Expected gradients", 0.0, lambda rng: gradient_section(rng, sizes)),
-        ("Algorithm 1", 0.06, lambda rng: form_section(rng, sizes)),
-        ("Approximate graphs", 0.14, lambda rng: approximate_graph_section(rng, sizes)),
-        ("Mutual information", 0.16, lambda rng: information_section(rng, sizes)),
-        ("Second moments", 0.18, lambda rng: moment_section(rng, sizes)),
-        ("Proof steps", 0.28, lambda rng: proof_section(rng, sizes)),
+    samples = partial(sample_section, progress=lambda part: report("Theorem 1", 0.3 + 0.68 * part))
+    steps: list[tuple[str, float, Callable[[Generator, Sizes], Section]]] = [
+        ("Expected gradients", 0.0, gradient_section),
+        ("Algorithm 1", 0.06, form_section),
+        ("Approximate graphs", 0.14, approximate_graph_section),
+        ("Mutual information", 0.16, information_section),
+        ("Second moments", 0.18, moment_section),
+        ("Proof steps", 0.28, proof_section),
         ("Theorem 1", 0.3, samples),
     ]
     sections = []
     for number, (title, fraction, measure) in enumerate(steps):
         report(title, fraction)
-        sections.append(measure(np.random.default_rng([seed, number])))
+        sections.append(measure(np.random.default_rng([seed, number]), sizes))
     document = {
         "seed": seed,
         "quick": quick,

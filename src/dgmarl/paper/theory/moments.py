@@ -35,13 +35,16 @@ def fixed_graph_credit(
 
 
 def trajectory_gradients(
+    voter: VoterNetwork,
+    lags: Float[Array, "N N"],
     states: Int[Array, "H *B N"],
     actions: Int[Array, "H *B N"],
-    credited: Float[Array, "H *B N"],
     policy: Float[Array, "*P N 2 2"],
 ) -> Float[Array, "*B N 2 2"]:
     """g_j[x, a] = sum_t (1(a_t = a) - pi_j(a | x)) 1(s_t = x) C[t, j] for each trajectory; `policy`
     must broadcast to `[*B, N, 2, 2]`."""
+    rewards = voter.reward[np.arange(voter.n_agents), states, actions]
+    credited = fixed_graph_credit(rewards, lags, voter.gamma)
     gradients = []
     for x in (0, 1):
         here = np.where(states == x, credited, 0)
@@ -106,11 +109,8 @@ def measure_second_moment(
     squares: dict[str, list[Array]] = {"graph": [], "standard": []}
     for _ in range(n_trajectories // chunk):
         states, actions = sample_voter(rng, voter, logits, n_steps, chunk)
-        rewards = voter.reward[np.arange(voter.n_agents), states, actions]
         for kind, lags in (("graph", voter.lags), ("standard", no_lags)):
-            gradients = trajectory_gradients(
-                states, actions, fixed_graph_credit(rewards, lags, gamma), policy
-            )
+            gradients = trajectory_gradients(voter, lags, states, actions, policy)
             squares[kind].append((gradients**2).sum(axis=(1, 2, 3)))
     moments = {kind: np.concatenate(parts) for kind, parts in squares.items()}
     pairs, score_variance = voter.gamma_matrix, 0.5

@@ -6,7 +6,7 @@ most significant). Graphs are Boolean arrays over joint states: `graph[s, k, i]`
 Pa^i(s). Row = source, column = target, with self-loops. Proposition 1 requires graphs in which
 column i depends on s^i alone (`own_state_graph`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -138,20 +138,15 @@ def restrict(
 
 
 def random_mdp(
-    rng: Generator,
-    graph: Graph,
-    *,
-    n_actions: int = 2,
-    gamma: float = 0.9,
-    reward_graph: Graph | None = None,
+    rng: Generator, graph: Graph, *, gamma: float = 0.9, reward_graph: Graph | None = None
 ) -> NetworkedMDP:
-    """A networked MDP with random kernels that obey `graph` and rewards in [0, 1] that obey
-    `reward_graph` (default: own reward)."""
+    """A networked MDP with two actions, random kernels that obey `graph` and rewards in [0, 1] that
+    obey `reward_graph` (default: own reward)."""
     n_joint, n_agents, _ = graph.shape
     n_states = round(n_joint ** (1 / n_agents))
     if reward_graph is None:
         reward_graph = static_graph(np.zeros((n_agents, n_agents), bool), n_states)
-    shape = (n_joint, n_actions**n_agents)
+    shape = (n_joint, 2**n_agents)
     kernels = rng.dirichlet(np.full(n_states, 0.7), size=(n_agents, *shape))
     rewards = rng.random((n_agents, *shape))
     return NetworkedMDP(
@@ -167,6 +162,12 @@ def random_mdp(
 def random_logits(rng: Generator, mdp: NetworkedMDP) -> Logits:
     """Logits of a random softmax policy per agent, on its own local state."""
     return rng.normal(size=(mdp.n_agents, mdp.n_states, mdp.n_actions))
+
+
+def random_case(rng: Generator, graph: Graph, gamma: float = 0.9) -> tuple[NetworkedMDP, Logits]:
+    """A random MDP on `graph` and random policies."""
+    mdp = random_mdp(rng, graph, gamma=gamma)
+    return mdp, random_logits(rng, mdp)
 
 
 def softmax(logits: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
@@ -220,10 +221,31 @@ def score_average(
     return by_action - softmax(logits)[agent] * by_action.sum(axis=-1, keepdims=True)
 
 
+def agent_scores(
+    mdp: NetworkedMDP, logits: Logits, agent: int
+) -> Float[Array, "joint joint_action S A"]:
+    """grad_{theta_j} log pi_j(a^j | s^j) for every joint state and action."""
+    state_is = np.eye(mdp.n_states)[mdp.states[:, agent]]
+    action_is = np.eye(mdp.n_actions)[mdp.actions[:, agent]]
+    local = action_is[None] - softmax(logits)[agent][mdp.states[:, agent]][:, None]
+    return state_is[:, None, :, None] * local[:, :, None, :]
+
+
+def gradient_from(
+    mdp: NetworkedMDP,
+    logits: Logits,
+    signal: Sequence[Signal] | Float[Array, "N N joint joint_action"],
+    start_discount: float | None = None,
+) -> PairGradient:
+    """sum_t start_discount^t E[ grad log pi_j(a_t^j | s_t^j) signal^{ji}(s_t, a_t) ] for every
+    source j and target i."""
+    weight = visits(mdp, logits, start_discount)
+    return np.stack([score_average(mdp, logits, j, signal[j], weight) for j in range(mdp.n_agents)])
+
+
 def exact_gradient(mdp: NetworkedMDP, logits: Logits) -> PairGradient:
-    """grad_{theta_j} J^i (equation cross-grad); first axis source j, second axis target i."""
-    signal, weight = action_values(mdp, logits), visits(mdp, logits)
-    return np.stack([score_average(mdp, logits, j, signal, weight) for j in range(mdp.n_agents)])
+    """grad_{theta_j} J^i (equation cross-grad)."""
+    return gradient_from(mdp, logits, [action_values(mdp, logits)] * mdp.n_agents)
 
 
 def exact_hessian(mdp: NetworkedMDP, logits: Logits, step: float = 1e-5) -> Float[Array, "D D"]:

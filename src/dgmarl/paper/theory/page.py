@@ -6,7 +6,7 @@ from html import escape
 from markupsafe import Markup
 
 from dgmarl.paper.theory import plots
-from dgmarl.paper.theory.verdicts import Claim, Section
+from dgmarl.paper.theory.verdicts import Section
 from dgmarl.report.figures import inline_svg
 from dgmarl.report.html import render
 
@@ -43,24 +43,6 @@ PROOF_NOTES = [
     "Algorithm 1 uses l + 1.",
 ]
 
-STYLE = """
-.verdict { font-weight: 600; white-space: nowrap; } .yes { color: #1b7f4d; } .no { color: #c2410c; }
-.other { color: var(--faint); }
-@media (prefers-color-scheme: dark) { .yes { color: #5fd39b; } .no { color: #fb923c; } }
-table.claims { font-size: .86rem; }
-table.claims th, table.claims td { vertical-align: top; padding: .45rem .8rem .45rem 0; }
-table.claims tbody tr { border-top: 1px solid var(--line); }
-table.claims th { color: var(--faint); font-weight: 600; }
-table.claims td:first-child { width: 36%; }
-table.claims sup, table.claims sub, li sup, li sub { line-height: 0; }
-.note { color: var(--faint); font-size: .8rem; }
-h2 { margin-top: 2rem; font-size: 1.15rem; } figure { margin: 1rem 0; overflow-x: auto; }
-figure svg { max-width: 100%; height: auto; }
-figcaption { color: var(--faint); font-size: .85rem; } li { margin: .35rem 0; }
-.counts { display: flex; gap: 1.5rem; margin: 1rem 0; flex-wrap: wrap; }
-.counts b { font-size: 1.5rem; display: block; }
-"""
-
 WORDS = {
     "epsilon": "ε", "lambda": "λ", "gamma": "γ", "Gamma": "Γ", "theta": "θ", "eta": "η",
     "pi_": "π_", "log pi ": "log π ",
@@ -69,8 +51,8 @@ WORDS = {
 OPERATORS = {"<=": "≤", "!=": "≠", "->": "→", "||": "‖"}
 
 
-def mathematics(text: str) -> str:
-    """Escaped HTML with symbols, superscripts and subscripts for plain-text formulas."""
+def mathematics(text: str) -> Markup:
+    """HTML with symbols, superscripts and subscripts for plain-text formulas."""
     for word, symbol in WORDS.items():
         text = re.sub(rf"(?<![A-Za-z_]){re.escape(word)}", symbol, text)
     for operator, symbol in OPERATORS.items():
@@ -79,9 +61,9 @@ def mathematics(text: str) -> str:
     group = r"(\{[^}]*\}|\([^)]*\)|-?[^\W_]+(?:\.\d+)?'?)"
     text = re.sub(rf"\^{group}", lambda found: f"<sup>{found[1].strip('{}()')}</sup>", text)
     base = r"((?<![A-Za-z_])(?:max|Pa|[A-Za-zΓΣ∇θπ])|</sup>|‖)"
-    return re.sub(
-        rf"{base}_{group}", lambda found: f"{found[1]}<sub>{found[2].strip('{}')}</sub>", text
-    )
+    lowered = rf"{base}_{group}"
+    text = re.sub(lowered, lambda found: f"{found[1]}<sub>{found[2].strip('{}')}</sub>", text)
+    return Markup(text)
 
 
 VERDICTS = {
@@ -89,55 +71,29 @@ VERDICTS = {
     "no": ("no", "does not hold"),
     "not claimed": ("other", "not claimed"),
 }
+"""CSS class and words per verdict."""
 
 
 def render_page(sections: list[Section], *, seed: int, quick: bool) -> str:
     """The page as self-contained HTML."""
     claims = [claim for section in sections for claim in section.claims]
-    counts = "".join(
-        f'<div><b class="{css}">{sum(c.holds == verdict for c in claims)}</b>{escape(words)}</div>'
-        for verdict, (css, words) in VERDICTS.items()
+    data = {section.title: section.data for section in sections}
+    figures = {
+        title: (Markup(inline_svg(draw(data[title]))), caption)
+        for title, (draw, caption) in FIGURES.items()
+    }
+    return render(
+        "theory_page.html",
+        title="Theory checks",
+        sections=sections,
+        figures=figures,
+        counts={verdict: sum(c.holds == verdict for c in claims) for verdict in VERDICTS},
+        verdicts=VERDICTS,
+        proof_notes=PROOF_NOTES,
+        seed=seed,
+        quick=quick,
+        mathematics=mathematics,
     )
-    notes = "".join(f"<li>{mathematics(note)}</li>" for note in PROOF_NOTES)
-    size = " Quick sizes: too few samples for reliable numbers." if quick else ""
-    body = (
-        f"<style>{STYLE}</style><h1>Theory checks</h1><p>Claims of the theory of "
-        "dependence-graph credit, checked by exact computation on random networked MDPs. "
-        "Expected gradients, bounds and Hessians are exact (float64, dynamic programming "
-        "over joint state and reached set); second moments and sample counts are sampled. Seed "
-        f"{seed}.{size}</p>"
-        f'<div class="counts">{counts}</div>'
-        + "".join(_section(section) for section in sections)
-        + f"<h2>Errors in the text and the proofs</h2><ul>{notes}</ul>"
-    )
-    return render("plain.html", title="Theory checks", body=Markup(body))
-
-
-def _section(section: Section) -> str:
-    rows = "".join(_row(claim) for claim in section.claims)
-    head = "".join(
-        f"<th>{name}</th>"
-        for name in ("Claim", "Where in the paper", "Predicted", "Measured", "Holds?")
-    )
-    drawn = ""
-    if section.title in FIGURES:
-        draw, caption = FIGURES[section.title]
-        picture = inline_svg(draw(section.data))
-        drawn = f"<figure>{picture}<figcaption>{mathematics(caption)}</figcaption></figure>"
-    return (
-        f"<h2>{escape(section.title)}</h2>{drawn}"
-        f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    )
-
-
-def _row(claim: Claim) -> str:
-    css, words = VERDICTS[claim.holds]
-    note = f'<div class="note">{mathematics(claim.note)}</div>' if claim.note else ""
-    cells = "".join(
-        f"<td>{mathematics(text)}</td>" for text in (claim.where, claim.predicted, claim.measured)
-    )
-    verdict = f'<td class="verdict {css}">{escape(words)}</td>'
-    return f"<tr><td>{mathematics(claim.name)}{note}</td>{cells}{verdict}</tr>"
 
 
 FIGURES = {

@@ -8,8 +8,13 @@ from jaxtyping import Bool, Float
 from numpy.random import Generator
 
 from dgmarl.credit.gpomdp import gpomdp, graph_gpomdp
-from dgmarl.paper.theory.networked_mdp import Array, Logits, NetworkedMDP, joint_policy
-from dgmarl.paper.theory.proof_steps import agent_scores
+from dgmarl.paper.theory.networked_mdp import (
+    Array,
+    Logits,
+    NetworkedMDP,
+    agent_scores,
+    joint_policy,
+)
 
 
 class Trajectories(NamedTuple):

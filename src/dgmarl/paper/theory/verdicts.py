@@ -98,7 +98,7 @@ def identity_claim(name: str, where: str, errors: GradientErrors, note: str) -> 
 
 
 def bias_claim(
-    name: str, where: str, errors: GradientErrors, note: str, *, claimed: bool = True
+    errors: GradientErrors, name: str, where: str, note: str, claimed: bool = True
 ) -> Claim:
     """A row for an estimator that should be unbiased."""
     unbiased = errors.entry.max() < EXACT

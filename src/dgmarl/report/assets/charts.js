@@ -13,8 +13,8 @@ function visible(chart) {
 }
 
 function drawChart(chart, panel) {
-  const shown = visible(chart), old = panel.querySelector("svg"), svg = document.createElementNS(SVG, "svg");
-  for (const [key, value] of Object.entries({ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "curves", role: "img", tabindex: 0, "font-size": 11, "aria-label": `${chart.title}: ${$("chart-metric").selectedOptions[0].text} over ${$("chart-axis").selectedOptions[0].text}` })) svg.setAttribute(key, value);
+  const shown = visible(chart), old = panel.querySelector("svg");
+  const svg = shape(null, "svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "curves", role: "img", tabindex: 0, "font-size": 11, "aria-label": `${chart.title}: ${$("chart-metric").selectedOptions[0].text} over ${$("chart-axis").selectedOptions[0].text}` });
   const focused = document.activeElement === old;
   old.replaceWith(svg);
   if (focused) svg.focus();
@@ -62,11 +62,9 @@ function readOut(chart, panel, shown, share, right, cursor, px) {
   cursor.setAttribute("x1", px(where)); cursor.setAttribute("x2", px(where)); cursor.setAttribute("visibility", "visible");
   const rows = shown.map(({ series, x, mean, low, high }) => {
     const k = x.reduce((best, value, index) => (Math.abs(value - where) < Math.abs(x[best] - where) ? index : best), 0);
-    const swatch = element("span", "", "swatch");
-    swatch.style.background = series.colour;
     const ends = low ? `[${show(low[k])}, ${show(high[k])}]` : "one seed";
     const ended = x.at(-1) < 0.95 * where ? ` (at ${count(x.at(-1))})` : "";
-    return element("tr", [element("th", [swatch, series.name + ended]), element("td", show(mean[k]), "number"), element("td", ends, "number faint"), element("td", `n = ${series.seeds}`, "number faint")]);
+    return element("tr", [element("th", [swatch(series.colour), series.name + ended]), element("td", show(mean[k]), "number"), element("td", ends, "number faint"), element("td", `n = ${series.seeds}`, "number faint")]);
   });
   panel.querySelector("output").replaceChildren(element("p", `at ${count(where)} ${$("chart-axis").selectedOptions[0].text}`, "faint"), element("table", element("tbody", rows)));
 }
@@ -77,7 +75,7 @@ function startCharts() {
   options($("chart-metric"), data.metrics, (metric) => all.some((series) => series.curves[metric]));
   options($("chart-axis"), data.axes, (axis) => all.some((series) => Object.values(series.curves).some((of) => of[axis])));
   for (const name of ["chart-metric", "chart-axis"]) $(name).parentElement.hidden = $(name).length < 2;
-  const panels = data.charts.map((chart) => element("div", [element("h2", chart.title), document.createElementNS(SVG, "svg"), document.createElement("output")], "panel chart"));
+  const panels = data.charts.map((chart) => element("div", [element("h2", chart.title), shape(null, "svg"), document.createElement("output")], "panel chart"));
   $("charts").append(...panels);
   const draw = () => data.charts.forEach((chart, k) => drawChart(chart, panels[k]));
   const names = new Map(all.map((series) => [series.name, series]));

@@ -49,19 +49,13 @@ function mark(parent, name, x, y, size) {
   if (name === "false") shape(parent, "path", { d: `M${x + near} ${y + near}L${x + far} ${y + far}M${x + far} ${y + near}L${x + near} ${y + far}`, stroke: FALSE, "stroke-width": 1.5 * thick, "stroke-linecap": "round" });
 }
 
-function svgOf(width, height, attributes) {
-  const svg = document.createElementNS(SVG, "svg");
-  for (const [key, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, ...attributes })) svg.setAttribute(key, value);
-  return svg;
-}
-
 const EDGE = 22, SIDE = 220;
 const CELL = (SIDE - EDGE) / n;
 
 function drawMatrix(comparison, index) {
   const ended = step >= length(), counts = ended ? null : countKinds(comparison, episode, step);
   const label = ended ? "end of the episode, no actions" : `${counts.hit} hit, ${counts.missed} missed, ${counts.false} false`;
-  const svg = svgOf(SIDE + 1, SIDE + 1, { class: "matrix", role: "img", tabindex: 0, "aria-label": `${called(comparison)}: ${label}`, "data-index": index });
+  const svg = shape(null, "svg", { viewBox: `0 0 ${SIDE + 1} ${SIDE + 1}`, class: "matrix", role: "img", tabindex: 0, "aria-label": `${called(comparison)}: ${label}`, "data-index": index });
   shape(svg, "rect", { x: EDGE, y: EDGE, width: n * CELL, height: n * CELL, fill: "var(--paper)", stroke: "var(--line)" });
   for (let i = 0; i < n; i++) {
     shape(svg, "rect", { x: EDGE + CELL * i, y: EDGE + CELL * i, width: CELL, height: CELL, fill: "var(--line)", "fill-opacity": 0.6 });
@@ -106,7 +100,7 @@ function drawStrips() {
   const left = 52, size = Math.max(3, Math.min(18, ($("strips").clientWidth - left - 2) / length())), width = left + size * length() + 2, high = 14;
   $("strips").replaceChildren(...comparisons.map((comparison) => {
     const counts = current().rewards.map((_, t) => countKinds(comparison, episode, t));
-    const svg = svgOf(width, 3 * high + 2, { class: "strip", width, role: "img", "aria-label": `${called(comparison)} along the episode` });
+    const svg = shape(null, "svg", { viewBox: `0 0 ${width} ${3 * high + 2}`, class: "strip", width, role: "img", "aria-label": `${called(comparison)} along the episode` });
     Object.keys(KINDS).forEach((name, row) => {
       const y = high * row + 1, colour = { hit: HIT, missed: "var(--ink)", false: FALSE }[name], most = Math.max(1, ...counts.map((all) => all[name]));
       shape(svg, "text", { x: left - 5, y: y + 10, "text-anchor": "end", "font-size": 11, fill: "var(--faint)" }, name);
@@ -154,7 +148,7 @@ function atThresholds() {
 
 function drawThresholds(found) {
   const [width, height, left, bottom, top] = [460, 230, 34, 34, 22], px = (c) => left + ((width - left - 10) * c) / highest, py = (value) => height - bottom - (height - bottom - top) * value;
-  const svg = svgOf(width, height, { class: "curves", role: "img", "font-size": 11, "aria-label": "F1 and density at every threshold" });
+  const svg = shape(null, "svg", { viewBox: `0 0 ${width} ${height}`, class: "curves", role: "img", "font-size": 11, "aria-label": "F1 and density at every threshold" });
   for (const y of [0, 0.2, 0.4, 0.6, 0.8, 1]) {
     shape(svg, "line", { x1: left, x2: width - 10, y1: py(y), y2: py(y), stroke: "var(--line)" });
     shape(svg, "text", { x: left - 6, y: py(y) + 4, "text-anchor": "end", fill: "var(--faint)" }, count(y));
@@ -236,7 +230,7 @@ function startGraph() {
   const steps = episodes.reduce((sum, of) => sum + of[names[0]].length, 0);
   $("numbers-title").textContent = `All ${steps} steps of ${episodes.length === 1 ? "this episode" : `these ${episodes.length} episodes`}`;
   for (const [name, meaning] of Object.entries(KINDS)) {
-    const svg = svgOf(20, 20, { class: "key" });
+    const svg = shape(null, "svg", { viewBox: "0 0 20 20", class: "key" });
     mark(svg, name, 0, 0, 20);
     $("marks").append(svg, ` ${name}: ${meaning}. `);
   }

@@ -8,15 +8,6 @@ function returns(upTo) {
   return sums;
 }
 
-/* Paths that start with the action of `source` at `start`: the step from which on each agent is reached (Infinity: never), and
-   the agent before it on the path. */
-function reachedFrom(start, source) {
-  return {
-    at: current().lags[start][source].map((lag) => (lag < 0 ? Infinity : start + lag)),
-    through: current().through[start][source],
-  };
-}
-
 /* Weight of the reward of agent i at step t in the credit of the action of `source` at `start`; NaN without the weights of
    training. */
 function weight(source, start, at, i, t) {
@@ -31,12 +22,9 @@ function weight(source, start, at, i, t) {
 }
 
 function bar(value, largest, colour) {
-  const track = document.createElement("div"), fill = document.createElement("i");
-  const width = largest > 0 ? (50 * Math.abs(value)) / largest : 0;
-  track.className = "track";
+  const fill = document.createElement("i"), width = largest > 0 ? (50 * Math.abs(value)) / largest : 0;
   fill.style.cssText = `background:${colour};width:${width}%;left:${value < 0 ? 50 - width : 50}%`;
-  track.append(fill);
-  return track;
+  return element("div", fill, "track");
 }
 
 function showRewards() {
@@ -51,25 +39,19 @@ function showRewards() {
 }
 
 function row(name, action, colour, reward, sum, largest, highest) {
-  const line = document.createElement("tr");
-  const head = document.createElement("th"), swatch = document.createElement("span");
-  swatch.className = "swatch"; swatch.style.background = colour; head.append(swatch, name);
-  const cells = [bar(reward, largest, colour), show(reward), bar(sum, highest, colour), show(sum)].map((content, k) => {
-    const cell = document.createElement("td");
-    if (k % 2) cell.className = "number";
-    cell.append(content);
-    return cell;
-  });
-  line.append(head, element("td", action), ...cells);
-  return line;
+  const cells = [element("td", bar(reward, largest, colour)), element("td", show(reward), "number"), element("td", bar(sum, highest, colour)), element("td", show(sum), "number")];
+  return element("tr", [element("th", [swatch(colour), name]), element("td", action), ...cells]);
 }
 
+/* Paths that start with the action of `source` at this step: the step `at` from which on each agent is reached (Infinity: never),
+   and the agent before it on the path. */
 function showCredit() {
   if (!current().lags || step >= length()) { $("credit").replaceChildren(); $("credited").textContent = ""; $("paths").tBodies[0].replaceChildren(); return; }
-  const source = Number($("source").value), { at, through } = reachedFrom(step, source);
+  const source = Number($("source").value), through = current().through[step][source];
+  const at = current().lags[step][source].map((lag) => (lag < 0 ? Infinity : step + lag));
   const n = replay.colours.length, cell = Math.max(8, Math.min(24, ($("credit").clientWidth - LABELS - 4) / length()));
-  const width = LABELS + cell * length() + 4, height = ROW * n + 18, chart = document.createElementNS(SVG, "svg");
-  for (const [key, value] of Object.entries({ class: "credit", width, height, role: "img", "aria-label": `Rewards credited to agent ${source} at step ${step}, described below` })) chart.setAttribute(key, value);
+  const width = LABELS + cell * length() + 4, height = ROW * n + 18;
+  const chart = shape(null, "svg", { class: "credit", width, height, role: "img", "aria-label": `Rewards credited to agent ${source} at step ${step}, described below` });
   for (let i = 0; i < n; i++) {
     shape(chart, "text", { x: LABELS - 6, y: ROW * (i + 0.5) + 4, "text-anchor": "end" }, i);
     for (let t = 0; t < length(); t++) drawCell(chart, i, t, at[i] <= t && t >= step, weight(source, step, at, i, t), cell);
@@ -97,10 +79,8 @@ function pathRow(source, i, at, through) {
   const rewards = current().rewards.map((all) => all[i]), from = (t) => t >= at[i];
   const sum = rewards.reduce((all, reward, t) => (from(t) ? all + reward : all), 0);
   const credited = rewards.reduce((all, reward, t) => all + reward * weight(source, step, at, i, t), 0);
-  const swatch = element("span", "", "swatch");
-  swatch.style.background = replay.colours[i];
   const meeting = i === source ? "0" : String(at[i] - step + 1);
-  return element("tr", [element("th", [swatch, String(i)]), element("td", [source, ...hops].join(" ")), element("td", meeting), element("td", `from step ${at[i]}`), element("td", show(sum)), element("td", show(credited), "weighted")]);
+  return element("tr", [element("th", [swatch(replay.colours[i]), String(i)]), element("td", [source, ...hops].join(" ")), element("td", meeting), element("td", `from step ${at[i]}`), element("td", show(sum)), element("td", show(credited), "weighted")]);
 }
 
 function drawCell(chart, i, t, credited, share, cell) {

@@ -61,9 +61,9 @@ def test_missing_self_loops_count_as_set(small):
     np.testing.assert_array_equal(meeting_times(without, ends), meeting_times(graph, ends))
 
 
-@pytest.mark.parametrize("max_degree", [None, 1, 12])
-def test_neighbour_version_is_exact_whatever_the_degree(max_degree):
-    window = random_window(np.random.default_rng(3), 8, 70, edge=0.03)
+@pytest.mark.parametrize(("max_degree", "edge"), [(None, 0.03), (1, 0.03), (12, 0.03), (50, 0.5)])
+def test_neighbour_version_is_exact_whatever_the_degree(max_degree, edge):
+    window = random_window(np.random.default_rng(3), 8, 70, edge=edge)
     ends = ~window.continues
     dense = meeting_times(window.graph, ends, method="dense")
     sparse = meeting_times(window.graph, ends, method="neighbours", max_degree=max_degree)

@@ -15,7 +15,7 @@ from dgmarl.config.yaml import build, plain
 from dgmarl.errors import RunError, UsageError
 from dgmarl.paper.__main__ import main
 from dgmarl.paper.grids import GRIDS, RUNS, SMACLITE_STEPS
-from dgmarl.paper.sweep import make_plan, train_grid
+from dgmarl.paper.training_plan import make_plan, train_grid
 from dgmarl.report.results import read_results
 from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.plan import Plan, Resources
@@ -114,7 +114,7 @@ def test_few_steps_still_give_ten_evaluations(tmp_path):
 def test_a_grid_trains_the_chosen_runs_with_the_given_numbers(tmp_path, monkeypatch):
     trained: list[tuple[Plan, Resources]] = []
     monkeypatch.setattr(
-        "dgmarl.paper.sweep.train_plan", lambda plan, how: trained.append((plan, how))
+        "dgmarl.paper.training_plan.train_plan", lambda plan, how: trained.append((plan, how))
     )
     out, runs = tmp_path / "results", tmp_path / "runs"
     arguments = ["lbf", "--only", "^15x15-4p-3f__ippo-(local|global)$", "--out", str(out)]

@@ -13,7 +13,7 @@ from dgmarl.errors import UsageError
 from dgmarl.paper.grids import SIX, Run
 from dgmarl.paper.paper_figures import FIGURES, PaperFigure
 from dgmarl.paper.reproduce import plan_figures, results_of, write_figures
-from dgmarl.paper.sweep import make_plan
+from dgmarl.paper.training_plan import make_plan
 from dgmarl.sweeps import executor
 from dgmarl.sweeps.estimate import Speed
 from dgmarl.sweeps.executor import Listener, execute

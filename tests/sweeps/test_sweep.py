@@ -18,8 +18,8 @@ from dgmarl import cli
 from dgmarl.config.yaml import write_yaml
 from dgmarl.errors import RunError, UsageError
 from dgmarl.sweeps import executor
-from dgmarl.sweeps.claims import claimed
 from dgmarl.sweeps.plan import begin_sweep, plan_grid
+from dgmarl.sweeps.run_locks import claimed
 from dgmarl.sweeps.status import sweep_status
 from tests.tiny import GIFT, SMALL
 

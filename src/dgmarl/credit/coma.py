@@ -24,8 +24,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
-from dgmarl.credit.action_values import ActionValueRule, CriticState
 from dgmarl.credit.base import Credit, Values
+from dgmarl.credit.critic_rule import ActionValueRule, CriticState
 from dgmarl.credit.team import TeamRule
 from dgmarl.envs.base import Environment
 from dgmarl.graphs.sources import Graphs

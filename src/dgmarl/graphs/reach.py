@@ -290,8 +290,21 @@ def _earliest(edges: Array, later: Array, never: Array, max_degree: int | None) 
 
 @partial(jnp.vectorize, signature="(n,n),(n,d)->(n,n)")
 def _through(later: Array, targets: Array) -> Array:
-    """Entry [j, i]: the smallest later[k, i] over the listed targets k of j."""
-    return jnp.min(later[targets], axis=1)
+    """Entry [j, i]: the smallest later[k, i] over the listed targets k of j.
+
+    Many targets are compared in parts: XLA does not fuse the look-up with a minimum over 32 or
+    more."""
+    n_agents, degree = targets.shape
+    if degree < 32:
+        return jnp.min(later[targets], axis=1)
+    n_parts = -(-degree // 16)
+    filled = jnp.pad(targets, ((0, 0), (0, 16 * n_parts - degree)), mode="edge")
+
+    def nearer(soonest: Array, part: Array) -> tuple[Array, None]:
+        return jnp.minimum(soonest, jnp.min(later[part], axis=1)), None
+
+    parts = jnp.swapaxes(filled.reshape(n_agents, n_parts, 16), 0, 1)
+    return lax.scan(nearer, later[targets[:, 0]], parts)[0]
 
 
 @partial(jnp.vectorize, signature="(n,n),(n,d)->(n,n)")

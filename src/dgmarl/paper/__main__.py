@@ -9,7 +9,7 @@ from typing import Any
 from dgmarl.cli.guard import guarded
 from dgmarl.config.yaml import convert
 from dgmarl.paper.grids import GRIDS
-from dgmarl.paper.sweep import train_grid
+from dgmarl.paper.training_plan import train_grid
 from dgmarl.sweeps.plan import Resources
 
 

@@ -83,7 +83,7 @@ class Reproduce(Programs):
 
 def _print_plan(plan: "Plan") -> int:
     """Print a line per run, the total number of steps and an estimate of the time."""
-    from dgmarl.paper.sweep import print_runs
+    from dgmarl.paper.training_plan import print_runs
     from dgmarl.sweeps.estimate import estimate_seconds
 
     print_runs(plan)
@@ -121,7 +121,7 @@ class Grid(Programs):
     """Only list the runs with their state, seeds and steps."""
 
     def run(self) -> int:
-        from dgmarl.paper.sweep import train_grid
+        from dgmarl.paper.training_plan import train_grid
         from dgmarl.sweeps.plan import connected
 
         resources = self.resources()._replace(apart=self.apart)

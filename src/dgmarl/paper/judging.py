@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dgmarl.paper.grids import BACKBONES, LBF_STEPS, Run
+from dgmarl.paper.tables import NEARLY, is_short
 from dgmarl.report.aggregate import Aggregates
 from dgmarl.report.results import Result, on_grid, span
 from dgmarl.report.statistics import (
@@ -127,7 +128,8 @@ def difference(first: Result, second: Result) -> Interval:
     """Difference of mean final returns, at the smaller of the two numbers of steps."""
     fewest = min(first.budget, second.budget)
     finals = [
-        (one.up_to(fewest) if one.budget > 1.1 * fewest else one).final for one in (first, second)
+        (one.up_to(fewest) if one.budget > NEARLY * fewest else one).final
+        for one in (first, second)
     ]
     return contrast_interval(finals, [1, -1])
 
@@ -179,7 +181,7 @@ def is_above(result: Result, bound: float) -> Answer:
     """Whether the final return in foraging is above a bound; open if it is below with clearly fewer
     steps than the paper's."""
     above = answer(mean_interval(result.final - bound))
-    return "open" if above == "no" and 1.1 * result.budget < LBF_STEPS else above
+    return "open" if above == "no" and is_short(result, LBF_STEPS) else above
 
 
 def lacking(found: Found, runs: Iterable[Run]) -> tuple[Run, ...]:
@@ -187,6 +189,6 @@ def lacking(found: Found, runs: Iterable[Run]) -> tuple[Run, ...]:
 
     def has_result(run: Run) -> bool:
         result = found.get(run.key)
-        return result is not None and 1.1 * result.budget >= run.steps
+        return result is not None and not is_short(result, run.steps)
 
     return tuple(run for run in runs if not has_result(run))

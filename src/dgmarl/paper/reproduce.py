@@ -14,8 +14,8 @@ from typing import Any
 from dgmarl.errors import UsageError
 from dgmarl.files import write_atomic
 from dgmarl.paper.paper_figures import FIGURES, PaperFigure
-from dgmarl.paper.sweep import make_plan
 from dgmarl.paper.tables import draw, table_page
+from dgmarl.paper.training_plan import make_plan
 from dgmarl.report.figures import save
 from dgmarl.report.results import Result, read_result
 from dgmarl.report.run_page import run_page

@@ -9,7 +9,7 @@ from dgmarl.paper.claims import FAST, VALUES_OF_PAPER, compare_values, neighbour
 from dgmarl.paper.grids import BACKBONES, LBF_STEPS, SIX, SMACLITE_STEPS, VALUE_BASED
 from dgmarl.paper.judging import Claim, Trio, difference, gap_change, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
-from dgmarl.paper.tables import final_table, final_text, iqm_table, markdown, text
+from dgmarl.paper.tables import final_table, final_text, iqm_table, is_short, markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result, budget_text, span
 from dgmarl.report.statistics import Interval
@@ -342,7 +342,7 @@ def _battles_table(own: Sequence[Result]) -> str:
 def _steps(battle: Result) -> str:
     """Steps of a SMAClite run, and the paper's number if it is larger."""
     full = SMACLITE_STEPS[battle.scenario]
-    short = f"{budget_text(battle).removesuffix(' million')} of " * (1.1 * battle.budget < full)
+    short = f"{budget_text(battle).removesuffix(' million')} of " * is_short(battle, full)
     return f"{short}{full / 1e6:g} million"
 
 

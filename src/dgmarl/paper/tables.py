@@ -14,6 +14,14 @@ from dgmarl.report.statistics import Interval, mean_interval
 from dgmarl.report.style import order, style, styles
 from dgmarl.report.table import interval_texts
 
+NEARLY = 1.02
+"""Numbers of steps that differ by no more than this factor count as equal."""
+
+
+def is_short(result: Result, steps: int) -> bool:
+    """Whether a result has clearly fewer steps."""
+    return NEARLY * result.budget < steps
+
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
     """Plots by kind: learning curves, graphs over training, aggregates if returns share a scale."""
@@ -71,7 +79,7 @@ def final_text(result: Result | None, full: int = 0) -> str:
     without a result."""
     if result is None:
         return ""
-    fewer = f" after {budget_text(result)}" if 1.1 * result.budget < full else ""
+    fewer = f" after {budget_text(result)}" if is_short(result, full) else ""
     return text(mean_interval(result.final)) + fewer
 
 

@@ -25,9 +25,9 @@ from dgmarl.errors import RunError
 from dgmarl.runs.callbacks import Progress, TrainResult
 from dgmarl.runs.recorder import Recorder
 from dgmarl.sweeps.batched import train_all
-from dgmarl.sweeps.claims import claimed
 from dgmarl.sweeps.planned import PlannedRun, batches
 from dgmarl.sweeps.published import publish
+from dgmarl.sweeps.run_locks import claimed
 
 BATCHED_RUNS = 8
 """Default number of runs of equal shape in one program."""

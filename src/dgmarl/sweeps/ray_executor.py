@@ -38,12 +38,12 @@ from dgmarl.files import write_atomic
 from dgmarl.runs.checkpoints import indices
 from dgmarl.runs.reading import STOPPED_EARLY
 from dgmarl.sweeps.archives import newest_checkpoint, pack, unpack
-from dgmarl.sweeps.claims import is_written, owner_path
 from dgmarl.sweeps.executor import Listener, Outcome, forward, train_apart
 from dgmarl.sweeps.grid import Halving
 from dgmarl.sweeps.halving import Judge, Standing, standings
 from dgmarl.sweeps.plan import Resources
 from dgmarl.sweeps.planned import PlannedRun, batches
+from dgmarl.sweeps.run_locks import is_written, owner_path
 
 POLL_SECONDS = 0.5
 """Interval between requests for the reports of tasks."""

@@ -8,9 +8,9 @@ from dgmarl.config.yaml import read_yaml
 from dgmarl.errors import UsageError
 from dgmarl.files import read_bytes
 from dgmarl.runs.reading import STOPPED_EARLY, read_metrics
-from dgmarl.sweeps.claims import owner_of
 from dgmarl.sweeps.plan import GRID, plan_grid
 from dgmarl.sweeps.planned import FAILURE, PlannedRun
+from dgmarl.sweeps.run_locks import owner_of
 
 
 class RunStatus(NamedTuple):

@@ -50,7 +50,7 @@ def load(
     strength = level.sum(0)
     collected = (strength >= state.food_level) & (strength > 0)
     paid = loads & collected
-    if config.winner_take_all:
+    if config.winner_take_all:  # the highest level, ties to the lowest index
         precedence = level * len(level) - jnp.arange(len(level))[:, None]
         paid &= precedence == precedence.max(0)
     value = jnp.where(paid, state.food_level, 0).sum(1)

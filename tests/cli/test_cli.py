@@ -92,7 +92,7 @@ def test_saved_options_give_the_same_page(capsys, tmp_path):
         (["wach"], ["'wach'", "did you mean watch?"]),
         (["watch", "nothing"], ["'nothing'", "dgmarl envs"]),
         (["watch", "star-spred/5"], ["'star-spred/5'", "did you mean star-spread/5"]),
-        (["watch", "star-spread/1"], ["n_agents=1", "at least one leaf"]),
+        (["watch", "star-spread/1"], ["n_agents is 1", "from 2 to", "at least one leaf"]),
         (["watch", "star-spread/x"], ["star-spread/x", "number of agents"]),
         (["watch", "lbf/4x4-2p-9f"], ["4x4-2p-9f"]),
         (["watch", "matrix/chess"], ["matrix/chess", "matrix/climbing"]),

@@ -85,7 +85,7 @@ RANGES = {
     "lbf.penalty": WEIGHT,
     "lbf.max_food_level": Range(1, 6),
     "lbf.oracle_neighbours": Range(0, 16),
-    "star-spread.n_agents": Range(2, 10_000, about=", with one hub"),
+    "star-spread.n_agents": Range(2, 10_000, about=", a hub and at least one leaf"),
     "star-spread.noise": WEIGHT,
     "smaclite.oracle_distance": WEIGHT,
     "smaclite.oracle_neighbours": MANY._replace(about=", including the agent itself"),

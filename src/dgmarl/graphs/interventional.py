@@ -40,7 +40,7 @@ HOST_BRANCHES = 2**10
 """Branches in the default chunk of an environment on the host, where each is a copy of it."""
 
 
-PARTS = 8
+PARTS = 16
 """Parts in which the branches of a chunk are played if only some of them are compared."""
 
 

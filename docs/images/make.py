@@ -120,7 +120,7 @@ def pictures() -> dict[str, str]:
     lift = int(np.argmax(foraging.rewards.sum(axis=1) > 0))
     return {
         **{f"{name}.html": replay_page(replay) for name, replay in played.items()},
-        "replay.svg": foraging.frame(lift),
+        "replay.svg": foraging.frames[lift // foraging.stride],
         "credit.svg": credit_picture(relay.graph),
     }
 

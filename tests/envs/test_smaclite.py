@@ -343,12 +343,11 @@ class TestInvariants:
         )
         assert (observation.agents_view[~observation.alive] == 0).all()
         assert np.take_along_axis(observation.action_mask, action[..., None], -1).all()
-        # Ground units stay on walkable cells while the battle lasts; the map can be left where it
-        # has no walls.
+        # Ground units stay on walkable cells; the map can be left where it has no walls.
         cell = np.floor(after.position[..., ~roster.is_air, :]).astype(int)
         inside = ((cell >= 0) & (cell < 32)).all(-1)
         x, y = np.clip(cell, 0, 31)[..., 0], np.clip(cell, 0, 31)[..., 1]
-        assert (roster.walkable[y, x] | ~inside)[running].all()
+        assert (roster.walkable[y, x] | ~inside).all()
         assert all(
             np.isfinite(leaf).all()
             for leaf in (

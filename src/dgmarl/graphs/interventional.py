@@ -157,7 +157,7 @@ def counterfactual_rewards(
             _, effects = _play(env, key, state, action.at[source].set(alternative))
             return effects.reward.sum()
 
-        return _for_branches(of_branch, env)
+        return _for_branches(of_branch, env.spec.n_agents, env.spec.n_actions)
 
     steps = (batch.extras["states"], batch.extras["keys"], batch.action)
     return _map_steps(team_rewards, steps, batch, chunk or _default_chunk(env, batch))
@@ -235,7 +235,7 @@ def _intervene(
         return _play_branch(env, here, keys[index], actions[index], first)
 
     extremes = _extremes_of_compared if env.loops_inside else _extremes_of_all
-    highest, lowest = extremes(branch, compared, env)
+    highest, lowest = extremes(branch, compared)
 
     def edges(highest: Array, lowest: Array) -> Bool[Array, "C N N"]:
         scale = jnp.maximum(1, jnp.minimum(jnp.abs(highest), jnp.abs(lowest)))
@@ -249,12 +249,11 @@ Branches = Callable[[Array, Array, Array], _Effects]
 """From a state's index, a source agent and its action to the effects of that branch."""
 
 
-def _extremes_of_all(
-    branch: Branches, compared: Bool[Array, "C N A"], env: Environment
-) -> tuple[_Effects, _Effects]:
+def _extremes_of_all(branch: Branches, compared: Bool[Array, "C N A"]) -> tuple[_Effects, _Effects]:
     """Maximum and minimum over the compared actions of each source, [C, N, H, ...]."""
-    found = jax.vmap(lambda index: _for_branches(partial(branch, index), env))(
-        jnp.arange(compared.shape[0])
+    n_states, *sizes = compared.shape
+    found = jax.vmap(lambda index: _for_branches(partial(branch, index), *sizes))(
+        jnp.arange(n_states)
     )
 
     def over_actions(reduce: Callable[..., Array], other: float) -> _Effects:
@@ -268,7 +267,7 @@ def _extremes_of_all(
 
 
 def _extremes_of_compared(
-    branch: Branches, compared: Bool[Array, "C N A"], env: Environment
+    branch: Branches, compared: Bool[Array, "C N A"]
 ) -> tuple[_Effects, _Effects]:
     """`_extremes_of_all`, but only the compared branches are played, a part of them at a time."""
     n_states, n_agents, n_actions = compared.shape
@@ -295,12 +294,10 @@ def _extremes_of_compared(
     return lax.while_loop(lambda carry: anywhere(carry[0] < n_compared), play_part, start)[1:]
 
 
-def _for_branches(function: Callable[[Array, Array], Any], env: Environment) -> Any:
+def _for_branches(function: Callable[[Array, Array], Any], n_agents: int, n_actions: int) -> Any:
     """Apply a function to every source agent and each of its actions: [N, A, ...]."""
-    agents, actions = jnp.arange(env.spec.n_agents), jnp.arange(env.spec.n_actions)
-    return jax.vmap(lambda source: jax.vmap(lambda action: function(source, action))(actions))(
-        agents
-    )
+    of_source = jax.vmap(function, in_axes=(None, 0))
+    return jax.vmap(of_source, in_axes=(0, None))(jnp.arange(n_agents), jnp.arange(n_actions))
 
 
 def _play_branch(

@@ -16,8 +16,9 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit
 from dgmarl.envs.base import Environment, EnvSpec, Observation
+from dgmarl.learners import q_learning
 from dgmarl.learners.q_learning import QLearner
-from dgmarl.learners.replay import Episodes, add, sample
+from dgmarl.learners.replay import Episodes, Sequences, add, in_slots, one_per_row, sample
 from dgmarl.rollout import collect, reset_envs
 from tests.tiny import Gift, Unplayed
 
@@ -47,13 +48,29 @@ def learner(scaling: RewardScaling = "standardise", **options) -> QLearner:
 def jitted(q: QLearner):
     """State at the start, and one gradient step, compiled once."""
     return jax.jit(q.init)(jax.random.key(0)), jax.jit(
-        lambda state, played, count: q.updates(state, alone(played), count)
+        lambda state, played, count: q.updates(
+            state, stored(played), jnp.arange(len(played.length))[None], count
+        )
     )
 
 
-def alone(played: Episodes) -> Episodes:
-    """The only batch of an iteration."""
-    return jax.tree.map(lambda array: jnp.asarray(array)[None], played)
+def stored(played: Episodes) -> Episodes:
+    """Episodes made with the time first as they are in the buffer."""
+    return jax.tree.map(lambda leaf: leaf if leaf.ndim == 1 else jnp.swapaxes(leaf, 0, 1), played)
+
+
+def in_rows(played: Episodes) -> Sequences:
+    """Episodes made with the time first in a row each."""
+    n_episodes = len(played.length)
+    slots = one_per_row(n_episodes, T)
+    return in_slots(stored(played), jnp.arange(n_episodes), jnp.asarray(played.reward), slots)
+
+
+def rewards(*batches: Episodes) -> tuple[jax.Array, jax.Array]:
+    """Rewards and lengths of the batches of an iteration."""
+    return jnp.stack([each.reward for each in batches]), jnp.stack(
+        [each.length for each in batches]
+    )
 
 
 def episodes(n_rewards: int = N) -> Episodes:
@@ -95,7 +112,7 @@ def test_targets_are_those_of_the_specification(lambda_):
     for t in reversed(range(T)):
         now = played.reward[t] + (1 - lambda_) * GAMMA * x[t + 1] * (1 - terminal[t])[:, None]
         expected[t] = tail = lambda_ * GAMMA * tail + m[t][:, None] * now
-    found = np.asarray(jax.jit(learner(lambda_=lambda_).targets)(played.reward, x[1:], played))
+    found = np.asarray(jax.jit(learner(lambda_=lambda_).targets)(x[1:], in_rows(played)))
     counted = m[:T] == 1
     np.testing.assert_allclose(found[counted], expected[counted], atol=1e-5)
 
@@ -103,7 +120,7 @@ def test_targets_are_those_of_the_specification(lambda_):
 def test_td_lambda_is_the_weighted_sum_of_n_step_returns():
     lambda_, played = 0.6, episodes()
     x = np.random.default_rng(1).normal(size=(T + 1, B, N)).astype(np.float32)
-    found = np.asarray(learner(lambda_=lambda_).targets(played.reward, x[1:], played))
+    found = np.asarray(learner(lambda_=lambda_).targets(x[1:], in_rows(played)))
     for b in range(B):
         end = int(played.length[b])
         for t in range(end):
@@ -122,11 +139,11 @@ def test_td_lambda_is_the_weighted_sum_of_n_step_returns():
 def test_lambda_0_takes_one_step_and_looks_no_further():
     played, x = episodes(), np.random.default_rng(1).normal(size=(T + 1, B, N)).astype(np.float32)
     _, terminal = masks(played)
-    found = learner().targets(played.reward, x[1:], played)
+    found = learner().targets(x[1:], in_rows(played))
     np.testing.assert_allclose(
         found, played.reward + GAMMA * x[1:] * (1 - terminal)[..., None], atol=1e-5
     )
-    nearly = learner(lambda_=1e-6).targets(played.reward, x[1:], played)
+    nearly = learner(lambda_=1e-6).targets(x[1:], in_rows(played))
     counted = np.arange(T)[:, None] < played.length
     np.testing.assert_allclose(np.asarray(nearly)[counted], np.asarray(found)[counted], atol=1e-4)
 
@@ -135,7 +152,7 @@ def test_the_online_network_chooses_and_the_target_network_values():
     """The loss of IQL, entry by entry."""
     q, played = learner(), episodes()
     params, target = (jax.jit(q.init)(jax.random.key(k)).params for k in (0, 1))
-    values, old = (np.asarray(q.action_values(p, played)) for p in (params, target))
+    values, old = (np.asarray(q.action_values(p, in_rows(played))) for p in (params, target))
     chosen = np.where(played.action_mask, values, -np.inf).argmax(axis=-1)
     following = np.take_along_axis(old, chosen[..., None], axis=-1)[..., 0]
     assert (chosen != np.where(played.action_mask, old, -np.inf).argmax(axis=-1)).any()
@@ -145,10 +162,10 @@ def test_the_online_network_chooses_and_the_target_network_values():
         np.take_along_axis(values[:-1], played.action[..., None].astype(int), axis=-1)[..., 0] - y
     )
     counted = np.arange(T)[:, None] < played.length
-    loss, metrics = jax.jit(q.loss)((params, target), played, played.reward)
+    loss, metrics = jax.jit(q.loss)((params, target), in_rows(played))
     np.testing.assert_allclose(loss, (error[counted] ** 2).mean(), rtol=1e-5)
     np.testing.assert_allclose(metrics["td_error"], np.abs(error[counted]).mean(), rtol=1e-5)
-    halved = jax.jit(learner(loss_weight=0.5).loss)((params, target), played, played.reward)[0]
+    halved = jax.jit(learner(loss_weight=0.5).loss)((params, target), in_rows(played))[0]
     np.testing.assert_allclose(halved, loss / 2, rtol=1e-6)
 
 
@@ -191,7 +208,7 @@ def test_rewards_are_standardised_with_padding_up_to_the_longest_episode_or_with
     counted = np.broadcast_to(steps < 5, (T, B)) if padding else steps < played.length
     seen = played.reward[counted]
     expected = (played.reward - seen.mean(axis=0)) / seen.std(axis=0)
-    reward, statistics = q.scaled_reward(jitted(q)[0].statistics, alone(played))
+    reward, statistics = q.scaled_reward(jitted(q)[0].statistics, *rewards(played))
     assert statistics.mean.shape == ((N,) if mixer == "none" else ())
     np.testing.assert_allclose(reward[0], expected, rtol=2e-3, atol=2e-3)
     assert float(statistics.seen) == pytest.approx(counted.sum(), abs=0.01)
@@ -200,13 +217,13 @@ def test_rewards_are_standardised_with_padding_up_to_the_longest_episode_or_with
 @pytest.mark.parametrize("mixer", ["none", "vdn"])
 def test_scaled_rewards_have_one_statistic_and_are_not_shifted(mixer):
     q, played = learner("scale", mixer=mixer), episodes(n_rewards=N if mixer == "none" else 1)
-    reward, statistics = q.scaled_reward(jitted(q)[0].statistics, alone(played))
+    reward, statistics = q.scaled_reward(jitted(q)[0].statistics, *rewards(played))
     counted = np.arange(T)[:, None] < played.length
     expected = played.reward / np.sqrt((played.reward[counted] ** 2).mean())
     assert statistics.mean.shape == ()
     np.testing.assert_allclose(reward[0], expected, rtol=2e-3)
     unscaled, same_statistics = learner("none", mixer=mixer).scaled_reward(
-        jitted(q)[0].statistics, alone(played)
+        jitted(q)[0].statistics, *rewards(played)
     )
     np.testing.assert_array_equal(unscaled[0], played.reward)
     assert same(same_statistics, jitted(q)[0].statistics)
@@ -216,11 +233,10 @@ def test_scaled_rewards_have_one_statistic_and_are_not_shifted(mixer):
 def test_each_batch_is_scaled_with_those_before_it(scaling):
     q, played = learner(scaling), episodes()
     second = played._replace(reward=3 * played.reward, length=np.array([2, 4, 1]))
-    both = jax.tree.map(lambda *pair: jnp.stack(pair), played, second)
-    found, after = q.scaled_reward(jitted(q)[0].statistics, both)
+    found, after = q.scaled_reward(jitted(q)[0].statistics, *rewards(played, second))
     statistics = jitted(q)[0].statistics
     for batch, reward in zip((played, second), found, strict=True):
-        expected, statistics = q.scaled_reward(statistics, alone(batch))
+        expected, statistics = q.scaled_reward(statistics, *rewards(batch))
         np.testing.assert_allclose(reward, expected[0], rtol=1e-5)
     assert same(after, statistics)
 
@@ -234,10 +250,33 @@ def test_a_state_that_is_the_observations_need_not_be_kept():
         start = jax.jit(q.init)(jax.random.key(0))
         assert (start.replay.episodes.state is None) == state_is_obs
         params = start.params
-        found.append(
-            jax.jit(q.loss)((params, params), played._replace(state=state), played.reward)[0]
-        )
+        found.append(jax.jit(q.loss)((params, params), in_rows(played._replace(state=state)))[0])
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"network": "gru", "last_action": True},
+        {**MIXED, "network": "gru", "lambda_": 0.6},
+        {"mixer": "qplex", "mixer_heads": 2, "mixer_hidden": 4},
+    ],
+)
+def test_packed_episodes_are_learned_from_as_those_in_rows_of_their_own(monkeypatch, options):
+    q, pack = learner(**options), q_learning.pack
+    played = episodes(n_rewards=1 if "mixer" in options else N)
+    played = played._replace(length=np.array([5, 3, 2]))
+    assert pack(jnp.asarray(played.length), n_rows=2, horizon=T)[1]
+    state, update = jitted(q)
+    together = update(state, played, 3)
+
+    def never_fits(length, **sizes):
+        return pack(length, **sizes)[0], jnp.bool_(False)
+
+    monkeypatch.setattr(q_learning, "pack", never_fits)
+    apart = jitted.__wrapped__(q)[1](state, played, 3)
+    for packed, alone in zip(*map(jax.tree.leaves, (together, apart)), strict=True):
+        np.testing.assert_allclose(packed, alone, atol=2e-6)
 
 
 def same(left, right) -> bool:
@@ -327,12 +366,13 @@ def test_the_learner_finds_the_values_by_which_was_played(options):
         start = reset_envs(env, start_key, q.init_hidden_state(B), B)
         batch = collect(env, act, start, play_key, 4, frozenset(), reset=False)[1]
         ring = add(fresh.replay, batch, batch.reward, jnp.bool_(True))
-        kept = jax.tree.map(lambda leaf: leaf[0], sample(ring, key, 1, B))
+        chosen, slots = sample(ring, key, 1, B)[0], one_per_row(B, 4)
+        kept = in_slots(ring.episodes, chosen, jnp.zeros((4, B, 1)), slots)
         return kept, q.action_values(params, kept)
 
     kept, values = rollout_state(jax.random.key(2))
-    counted = np.arange(4)[:, None] < np.asarray(kept.length)
-    best = np.asarray(values)[:-1].argmax(axis=-1)
+    counted, best = np.asarray(kept.valid), np.asarray(values).argmax(axis=-1)
+    assert 0 < counted.sum() < 4 * B
     np.testing.assert_array_equal(best[counted], np.asarray(kept.action)[counted])
 
 

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from dgmarl.envs.base import EnvSpec, Observation
-from dgmarl.learners.replay import Replay, add, empty_replay, sample
+from dgmarl.learners.replay import (
+    Replay,
+    add,
+    empty_replay,
+    in_slots,
+    one_per_row,
+    pack,
+    sample,
+)
 from dgmarl.rollout import Batch
 
 T, N, A = 4, 2, 3
@@ -55,20 +63,61 @@ def kept(ring: Replay, played: Batch, where=True) -> Replay:
     return add(ring, played, played.reward, where=jnp.asarray(where))
 
 
-def test_what_is_sampled_is_what_was_played():
-    played = batch(np.random.default_rng(0), 3)
+@pytest.mark.parametrize("n_rows", [3, 2])
+def test_what_is_sampled_is_what_was_played(n_rows):
+    played = batch(np.random.default_rng(7), 3)  # of 4, 1 and 2 steps
     ring = kept(empty(SPEC, 3, N, True, "float32"), played)
-    found = jax.tree.map(lambda leaf: leaf[0], draw(ring, jax.random.key(0), 1, 3))
-    order = np.asarray(found.reward[0, :, 0]).astype(int)
-    assert sorted(order) == [0, 1, 2]
-    np.testing.assert_array_equal(found.agents_view[:-1], played.observation.agents_view[:, order])
-    np.testing.assert_array_equal(found.agents_view[-1], played.last_observation.agents_view[order])
-    np.testing.assert_array_equal(found.state[1:], played.next_observation.global_state[:, order])
-    np.testing.assert_array_equal(found.action_mask[:-1], played.observation.action_mask[:, order])
-    np.testing.assert_array_equal(found.action, played.action[:, order])
-    np.testing.assert_array_equal(found.reward, played.reward[:, order])
-    np.testing.assert_array_equal(found.length, played.valid.sum(axis=0)[order])
-    np.testing.assert_array_equal(found.terminated, played.terminated.any(axis=0)[order])
+    chosen = draw(ring, jax.random.key(0), 1, 3)[0]
+    length = ring.episodes.length[chosen]
+    slots, fits = pack(length, n_rows, T) if n_rows < 3 else (one_per_row(3, T), True)
+    assert fits
+    reward = jnp.swapaxes(ring.episodes.reward[chosen], 0, 1)
+    found = in_slots(ring.episodes, chosen, reward, slots)
+    assert sorted(np.asarray(chosen)) == [0, 1, 2]
+    steps = np.asarray(played.valid.sum(axis=0))
+    assert [*np.asarray(length)] == sorted(steps, reverse=True)
+    observations = jax.tree.map(np.asarray, played.all_observations())
+    seen = np.zeros((T + 1, 3), bool)
+    for slot, row in np.ndindex(T + 1, n_rows):
+        e, t = int(chosen[slots.episode[slot, row]]), int(slots.step[slot, row])
+        here = jax.tree.map(lambda leaf, at=(slot, row): np.asarray(leaf[at]), found)
+        assert here.is_first == (t == 0 or t > steps[e])
+        assert here.valid == (t < steps[e])
+        assert here.last == (t == steps[e] - 1)
+        assert here.terminal == (t == steps[e] - 1 and played.terminated[:, e].any())
+        if t <= steps[e]:
+            assert not seen[t, e]
+            seen[t, e] = True
+            np.testing.assert_array_equal(here.agents_view, observations.agents_view[t, e])
+            np.testing.assert_array_equal(here.state, observations.global_state[t, e])
+            np.testing.assert_array_equal(here.action_mask, observations.action_mask[t, e])
+        if t < steps[e]:
+            np.testing.assert_array_equal(here.action, played.action[t, e])
+            np.testing.assert_array_equal(here.reward, played.reward[t, e])
+            assert slots.step[slot + 1, row] == t + 1
+            assert slots.episode[slot + 1, row] == slots.episode[slot, row]
+    np.testing.assert_array_equal(seen, np.arange(T + 1)[:, None] <= steps)
+
+
+@pytest.mark.parametrize(
+    ("length", "fits"),
+    [
+        ([9, 4, 2, 0, 0], True),
+        ([9, 9, 4, 4, 1], False),
+        ([6, 5, 1, 1, 1], True),
+        ([9, 9, 9, 1, 1], False),
+        ([9, 9, 0, 0, 0], False),
+        ([2, 2, 1, 1, 1], True),
+    ],
+)
+def test_episodes_are_packed_if_they_fit(length, fits):
+    """An episode of 9 steps fills a row of 10 observations."""
+    slots, found = jax.jit(pack, static_argnums=(1, 2))(jnp.array(length), 2, 9)
+    assert bool(found) is fits
+    there = [(int(e), int(t)) for e, t in zip(*map(np.ravel, slots), strict=True)]
+    wanted = [(e, t) for e, steps in enumerate(length) for t in range(steps + 1)]
+    if fits:
+        assert sorted(each for each in there if each[1] <= 9) == wanted
 
 
 def test_only_what_is_needed_is_kept_and_compactly():
@@ -107,7 +156,7 @@ def test_batches_hold_different_episodes_and_every_one_as_often(added):
     ring = empty(SPEC, 6, N, False, "float32")
     for k in range(added):
         ring = kept(ring, batch(np.random.default_rng(k), 1, mark=k))
-    drawn = np.asarray(draw(ring, jax.random.key(0), 2000, 3).reward[:, 0, :, 0])
+    drawn = np.asarray(ring.episodes.reward[draw(ring, jax.random.key(0), 2000, 3), 0, 0])
     assert all(len(set(row)) == 3 for row in drawn)
     last = range(max(0, added - 6), added)
     share = [(drawn == k).sum() / 2000 for k in last]

@@ -25,9 +25,10 @@ def as_on_gpu(monkeypatch) -> list:
     return called
 
 
-def gradients(n_seeds: int) -> tuple[jax.Array, dict]:
+def gradients(n_seeds: int, padded: bool) -> tuple[jax.Array, dict]:
     """Outputs of a GRU with episodes that start within the batch, and gradients of a weighted sum
-    of them with respect to parameters, inputs and the first hidden state."""
+    of them with respect to parameters, inputs and the first hidden state. padded: rows end with
+    cleared steps, some of them have no other."""
     keys = jax.random.split(jax.random.key(0), 5)
     batch = (n_seeds, STEPS, ENVS, AGENTS)
     x, weight = (
@@ -35,6 +36,9 @@ def gradients(n_seeds: int) -> tuple[jax.Array, dict]:
     )
     hidden = jax.random.normal(keys[2], (n_seeds, ENVS, AGENTS, SIZE))
     is_first = jax.random.bernoulli(keys[3], 0.2, batch)
+    if padded:
+        lengths = jnp.arange(ENVS)[:, None] * 2 * jnp.ones((n_seeds, 1, 1, AGENTS))
+        is_first |= jnp.arange(STEPS)[:, None, None] >= lengths
     layer = layers.GRU(SIZE)
 
     def loss(learned: dict, is_first: jax.Array, weight: jax.Array):
@@ -47,11 +51,12 @@ def gradients(n_seeds: int) -> tuple[jax.Array, dict]:
     return found[1], found[0]
 
 
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("n_seeds", [1, 3])
-def test_same_outputs_and_gradients(monkeypatch, n_seeds):
-    expected = gradients(n_seeds)
+def test_same_outputs_and_gradients(monkeypatch, n_seeds, padded):
+    expected = gradients(n_seeds, padded)
     called = as_on_gpu(monkeypatch)
-    found = gradients(n_seeds)
+    found = gradients(n_seeds, padded)
     assert called
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, expected)
 

@@ -23,17 +23,31 @@ from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, scaled
 from dgmarl.credit.gae import discounted_sums
 from dgmarl.credit.standardise import RunningStatistics, initial_statistics, merge, statistics_of
-from dgmarl.device import unroll
+from dgmarl.device import launch_bound, unroll
 from dgmarl.envs.base import Environment, Observation
 from dgmarl.learners.base import batched_index, where_active
-from dgmarl.learners.replay import Episodes, Replay, add, empty_replay, sample
+from dgmarl.learners.replay import (
+    Episodes,
+    Replay,
+    Sequences,
+    Slots,
+    add,
+    empty_replay,
+    in_slots,
+    one_per_row,
+    pack,
+    sample,
+)
 from dgmarl.nets.actor_critic import UNAVAILABLE
 from dgmarl.nets.custom import make_policy
 from dgmarl.nets.mixers import Mixer
-from dgmarl.rollout import Act, Batch, random_actions
+from dgmarl.rollout import Act, Batch, anywhere, random_actions
 
 NO_ACTION = -1
 """The previous action at the first step; its one-hot is all zeros."""
+LONG_HORIZON = 100
+"""Horizon from which accelerators pack replayed episodes: shorter updates are bound by kernel
+launches, and the packed update is a second program to compile."""
 
 
 class QState(NamedTuple):
@@ -153,28 +167,51 @@ class QLearner:
         # `add` applies the mask: the replay buffer is too large to be copied in every iteration.
         reward = jnp.broadcast_to(credit.reward, (*credit.reward.shape[:2], self.n_rewards))
         replay = add(state.replay, batch, reward, where=active)
-        batches = sample(replay, key, self.n_updates, self.config.batch_size)
+        chosen = sample(replay, key, self.n_updates, self.config.batch_size)
         old = state._replace(replay=None)  # pyright: ignore[reportArgumentType]
-        new, metrics = self.updates(old, batches, replay.added)
+        new, metrics = self.updates(old, replay.episodes, chosen, replay.added)
         enough = replay.added >= self.config.batch_size
         new = where_active(active & enough, new, old)
         metrics = where_active(enough, metrics, jax.tree.map(jnp.zeros_like, metrics))
         return new._replace(replay=replay), {name: rows.mean() for name, rows in metrics.items()}
 
     def updates(
-        self, state: QState, batches: Episodes, episodes_played: Int[Array, ""]
+        self,
+        state: QState,
+        stored: Episodes,
+        chosen: Int[Array, "U B"],
+        episodes_played: Int[Array, ""],
     ) -> tuple[QState, dict[str, Array]]:
-        """A gradient step and a target update on each of U batches, `[U, T, B, ...]`. Metrics are
+        """A gradient step and a target update on each of U batches of stored episodes. Metrics are
         `[U]`.
 
-        Inside the loop parameters are one vector: a few operations per step instead of a few per
-        layer."""
-        reward, statistics = self.scaled_reward(state.statistics, batches)
+        If the episodes of every batch fit into half as many rows, one after the other, the networks
+        compute less padding. Inside the loop parameters are one vector: a few operations per step
+        instead of a few per layer."""
+        horizon, n_episodes = self.spec.horizon, chosen.shape[1]
+        length = stored.length[chosen]
+        stored_reward = jnp.swapaxes(stored.reward[chosen], 1, 2)
+        reward, statistics = self.scaled_reward(state.statistics, stored_reward, length)
         (params, as_tree), (target, _) = ravel_pytree(state.params), ravel_pytree(state.target)
         start = state._replace(params=params, target=target, statistics=statistics)
-        new, metrics = jax.lax.scan(
-            partial(self._update, as_tree, episodes_played), start, (batches, reward)
-        )
+
+        def update(state: QState, batch: tuple[Array, Array, Slots]) -> Any:
+            return self._update(as_tree, episodes_played, state, in_slots(stored, *batch))
+
+        def train(slots: Slots) -> Any:
+            return jax.lax.scan(update, start, (chosen, reward, slots))
+
+        alone = one_per_row(n_episodes, horizon)
+        alone = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(chosen), *leaf.shape)), alone)
+        if launch_bound() and horizon < LONG_HORIZON:
+            new, metrics = train(alone)
+        else:
+            packed, fits = jax.vmap(partial(pack, n_rows=(n_episodes + 1) // 2, horizon=horizon))(
+                length
+            )
+            new, metrics = jax.lax.cond(
+                anywhere(~fits), lambda: train(alone), lambda: train(packed)
+            )
         return new._replace(params=as_tree(new.params), target=as_tree(new.target)), metrics
 
     def _update(
@@ -182,12 +219,12 @@ class QLearner:
         as_tree: Callable[[Array], Any],
         episodes_played: Int[Array, ""],
         state: QState,
-        batch: tuple[Episodes, Array],
+        batch: Sequences,
     ) -> tuple[QState, dict[str, Array]]:
         """One gradient step, with the parameters of `state` as vectors."""
 
         def loss(params: Array) -> tuple[Array, dict[str, Array]]:
-            return self.loss((as_tree(params), as_tree(state.target)), *batch)
+            return self.loss((as_tree(params), as_tree(state.target)), batch)
 
         gradient, metrics = jax.grad(loss, has_aux=True)(state.params)
         updates, opt_state = self.optimiser.update(gradient, state.opt_state, state.params)
@@ -196,19 +233,22 @@ class QLearner:
         return self.update_target(state, params, episodes_played), metrics
 
     def scaled_reward(
-        self, statistics: RunningStatistics, batches: Episodes
+        self,
+        statistics: RunningStatistics,
+        reward: Float[Array, "U T B K"],
+        length: Int[Array, "U B"],
     ) -> tuple[Float[Array, "U T B K"], RunningStatistics]:
         """The rewards of each batch, scaled by the statistics up to and including it, and the
         statistics after all batches.
 
         The statistics of single batches are independent, so they are computed in one pass."""
         if self.scaling == "none":
-            return batches.reward, statistics
-        length = batches.length
+            return reward, statistics
         if self.config.standardise_padding:
             length = jnp.broadcast_to(length.max(axis=-1, keepdims=True), length.shape)
         measure = jax.vmap(partial(statistics_of, shape=self._statistics_shape))
-        of_batches = measure(batches.reward, jax.vmap(self._steps_before)(length))
+        steps = jnp.arange(reward.shape[1])[:, None]
+        of_batches = measure(reward, steps < length[:, None])
 
         def add(
             so_far: RunningStatistics, of_batch: RunningStatistics
@@ -217,15 +257,16 @@ class QLearner:
             return merged, merged
 
         statistics, after_each = jax.lax.scan(add, statistics, of_batches, unroll=unroll())
-        return jax.vmap(partial(scaled, self.scaling))(after_each, batches.reward), statistics
+        return jax.vmap(partial(scaled, self.scaling))(after_each, reward), statistics
 
     def loss(
-        self, networks: Networks, episodes: Episodes, reward: Float[Array, "T B K"]
+        self, networks: Networks, batch: Sequences
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
         """Mean over valid steps (and agents, for IQL) of (Q - y)^2, with y from `targets`."""
-        values, old_values = (self.action_values(params, episodes) for params in networks)
-        action_mask, state = episodes.action_mask, self._states(episodes)
-        action, best = episodes.action.astype(jnp.int32), _best_actions(values, action_mask)[1:]
+        values, old_values = (self.action_values(params, batch) for params in networks)
+        action_mask, state = batch.action_mask, self._states(batch)
+        action = batch.action[:-1].astype(jnp.int32)
+        best = _best_actions(values, action_mask)[1:]
         now, then = values[:-1], old_values[1:]
         online, target = (params["mixer"] for params in networks)
         predicted = self.mixer(
@@ -234,8 +275,8 @@ class QLearner:
         following = self.mixer(
             target, batched_index(then, best), _highest(then, action_mask[1:]), best, state[1:]
         )
-        y = jax.lax.stop_gradient(self.targets(reward, following, episodes))
-        mask = jnp.broadcast_to(self._steps_before(episodes.length)[..., None], predicted.shape)
+        y = jax.lax.stop_gradient(self.targets(following, batch))
+        mask = jnp.broadcast_to(batch.valid[:-1, :, None], predicted.shape)
         mean = partial(jnp.mean, where=mask)
         error = predicted - y
         value_loss = mean(error**2)
@@ -247,21 +288,15 @@ class QLearner:
         }
         return self.config.loss_weight * value_loss, metrics
 
-    def action_values(
-        self, params: dict[str, Any], episodes: Episodes
-    ) -> Float[Array, "T+1 B N A"]:
-        """Q of every action at every observation, including the final one."""
-        n_episodes = episodes.length.shape[0]
-        first = jnp.full((1, n_episodes, self.spec.n_agents), NO_ACTION)
-        before = jnp.concatenate([first, episodes.action])
-        is_first = jnp.zeros((len(before), n_episodes), bool).at[0].set(True)
-        seen = self._seen(episodes.agents_view.astype(jnp.float32), before)
-        hidden = self.agent.init_hidden_state(n_episodes)
-        return self.agent.outputs(params["agent"], hidden, seen, is_first)[1]
+    def action_values(self, params: dict[str, Any], batch: Sequences) -> Float[Array, "P R N A"]:
+        """Q of every action at every observation, including final ones."""
+        before = jnp.concatenate([batch.action[:1], batch.action[:-1]])
+        before = jnp.where(batch.is_first[..., None], NO_ACTION, before)
+        seen = self._seen(batch.agents_view.astype(jnp.float32), before)
+        hidden = self.agent.init_hidden_state(batch.is_first.shape[1])
+        return self.agent.outputs(params["agent"], hidden, seen, batch.is_first)[1]
 
-    def targets(
-        self, reward: Float[Array, "T B K"], following: Float[Array, "T B K"], episodes: Episodes
-    ) -> Float[Array, "T B K"]:
+    def targets(self, following: Float[Array, "T R K"], batch: Sequences) -> Float[Array, "T R K"]:
         """TD(lambda) targets, with x_{t+1} the target network's value of the best actions at the
         observation after step t, and y = x after the last step:
 
@@ -270,8 +305,7 @@ class QLearner:
         Steps after the end of an episode do not affect it.
         """
         gamma, lambda_ = self.config.gamma, self.config.lambda_
-        last = jnp.arange(len(reward))[:, None] == episodes.length - 1
-        terminal = last & episodes.terminated
+        reward, last, terminal = (leaf[:-1] for leaf in (batch.reward, batch.last, batch.terminal))
         following = gamma * jnp.where(terminal[..., None], 0, following)
         if lambda_ == 0:
             return reward + following
@@ -291,12 +325,12 @@ class QLearner:
         updated = jnp.where(due, clock, state.target_updated)
         return state._replace(params=params, target=target, target_updated=updated)
 
-    def _states(self, episodes: Episodes) -> Float[Array, "T+1 B D"]:
-        """The state input of the mixer at each step; size 0 if it uses none."""
-        agents_view = episodes.agents_view.reshape(*episodes.agents_view.shape[:2], -1)
+    def _states(self, batch: Sequences) -> Float[Array, "P R D"]:
+        """The state input of the mixer at each observation; size 0 if it uses none."""
+        agents_view = batch.agents_view.reshape(*batch.agents_view.shape[:2], -1)
         if not self.mixer.sees_state:
             return jnp.zeros((*agents_view.shape[:2], 0))
-        return (agents_view if episodes.state is None else episodes.state).astype(jnp.float32)
+        return (agents_view if batch.state is None else batch.state).astype(jnp.float32)
 
     def _seen(
         self, agents_view: Float[Array, "*B N O"], before: Int[Array, "*B N"]
@@ -304,9 +338,6 @@ class QLearner:
         if not self.config.last_action:
             return agents_view
         return jnp.concatenate([agents_view, jax.nn.one_hot(before, self.spec.n_actions)], axis=-1)
-
-    def _steps_before(self, length: Int[Array, "B"]) -> Bool[Array, "T B"]:
-        return jnp.arange(self.spec.horizon)[:, None] < length
 
 
 def _best_actions(

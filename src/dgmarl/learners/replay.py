@@ -20,7 +20,7 @@ from dgmarl.rollout import Batch
 
 
 class Episodes(NamedTuple):
-    """Episodes padded to the horizon T; `[E, T, ...]` in the buffer, `[T, E, ...]` if sampled."""
+    """Episodes padded to the horizon T, as they are stored."""
 
     agents_view: Float[Array, "E T+1 N O"]
     """With the final observation, which is repeated after the end."""
@@ -93,21 +93,97 @@ def add(
     return Replay(jax.tree.map(put, ring, new), replay.added + jnp.where(where, n_new, 0))
 
 
-def sample(replay: Replay, key: PRNGKeyArray, n_batches: int, batch_size: int) -> Episodes:
-    """`n_batches` of `batch_size` different episodes each, sampled uniformly:
-    `[n_batches, T, batch_size, ...]`.
+def sample(replay: Replay, key: PRNGKeyArray, n_batches: int, batch_size: int) -> Int[Array, "U B"]:
+    """Indices of `n_batches` of `batch_size` different episodes each, sampled uniformly; the
+    longest of a batch first.
 
     Includes empty slots while the buffer holds fewer; the caller must check."""
-    capacity = replay.episodes.length.shape[0]
+    length = replay.episodes.length
     priority = jnp.where(
-        jnp.arange(capacity) < replay.added, jax.random.uniform(key, (n_batches, capacity)), -1.0
+        jnp.arange(length.size) < replay.added,
+        jax.random.uniform(key, (n_batches, length.size)),
+        -1.0,
     )
     chosen = jax.lax.top_k(priority, batch_size)[1]
+    order = jnp.argsort(length[chosen], descending=True)
+    return jnp.take_along_axis(chosen, order, axis=-1)
+
+
+class Slots(NamedTuple):
+    """What is in each of the P slots of R rows. An episode of L steps takes L + 1 consecutive slots
+    of a row, one per observation; the others are padding."""
+
+    episode: Int[Array, "P R"]
+    """Index in the batch."""
+    step: Int[Array, "P R"]
+    """Step of the episode; larger than its length in padding."""
+
+
+def one_per_row(n_episodes: int, horizon: int) -> Slots:
+    """Every episode in a row of its own."""
+    step, episode = jnp.mgrid[: horizon + 1, :n_episodes]
+    return Slots(episode, step)
+
+
+def pack(length: Int[Array, "B"], n_rows: int, horizon: int) -> tuple[Slots, Bool[Array, ""]]:
+    """Episodes, the longest first, one after the other in fewer rows, each in the row with the most
+    free slots; and whether all of them fit."""
+
+    def place(free: Array, size: Array) -> tuple[Array, tuple[Array, Array]]:
+        row = free.argmax()
+        return free.at[row].add(-size), (row, horizon + 1 - free[row])
+
+    start = jnp.full(n_rows, horizon + 1)
+    free, (row, first_slot) = jax.lax.scan(place, start, length + 1)
+    step = jnp.arange(horizon + 1)
+    beyond = horizon + 1  # writes there are dropped
+    slot = jnp.where(step <= length[:, None], first_slot[:, None] + step, beyond)
+    places = jnp.zeros((horizon + 1, n_rows), int).at[slot, row[:, None]]
+    episode = places.set(jnp.arange(len(length))[:, None], mode="drop")
+    steps = jnp.full((horizon + 1, n_rows), beyond).at[slot, row[:, None]]
+    return Slots(episode, steps.set(step, mode="drop")), (free >= 0).all()
+
+
+class Sequences(NamedTuple):
+    """A batch of episodes in rows of P slots."""
+
+    agents_view: Float[Array, "P R N O"]
+    action_mask: Bool[Array, "P R N A"]
+    state: Float[Array, "P R D"] | None
+    action: Int[Array, "P R N"]
+    reward: Float[Array, "P R K"]
+    is_first: Bool[Array, "P R"]
+    """At the first observation of an episode, and in padding."""
+    valid: Bool[Array, "P R"]
+    """Whether a step of the episode follows; not at its final observation, nor in padding."""
+    last: Bool[Array, "P R"]
+    """At the last step of an episode."""
+    terminal: Bool[Array, "P R"]
+    """At a last step that terminated the episode."""
+
+
+def in_slots(
+    episodes: Episodes, chosen: Int[Array, "B"], reward: Float[Array, "T B K"], slots: Slots
+) -> Sequences:
+    """The chosen episodes of the buffer in slots. reward: replaces the stored rewards."""
+    stored, length = chosen[slots.episode], episodes.length[chosen][slots.episode]
 
     def take(ring: Array) -> Array:
-        return over_envs(jax.vmap(_swap_time)(ring[chosen]), min(2, ring.ndim))
+        return ring[stored, jnp.minimum(slots.step, ring.shape[1] - 1)]
 
-    return jax.tree.map(take, replay.episodes)
+    last = slots.step == length - 1
+    sequences = Sequences(
+        agents_view=take(episodes.agents_view),
+        action_mask=take(episodes.action_mask),
+        state=None if episodes.state is None else take(episodes.state),
+        action=take(episodes.action),
+        reward=reward[jnp.minimum(slots.step, len(reward) - 1), slots.episode],
+        is_first=(slots.step == 0) | (slots.step > length),
+        valid=slots.step < length,
+        last=last,
+        terminal=last & episodes.terminated[stored],
+    )
+    return over_envs(sequences, axis=1)
 
 
 def _swap_time(array: Array) -> Array:

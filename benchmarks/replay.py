@@ -1,4 +1,5 @@
-"""What replayed episodes cost: memory per seed, and a checkpoint of a run whose buffers are full.
+"""What replayed episodes cost: memory per seed, a checkpoint of a run whose buffers are full, and a
+gradient step on episodes that end early, which are packed into fewer rows.
 
     python benchmarks/replay.py --json results/benchmarks/replay.json
 
@@ -85,6 +86,24 @@ def filled(trainer: Trainer, state: TrainState) -> Replay:
     return add(replay, batch, credit.reward, where=jnp.bool_(True))
 
 
+def update_row(env: str, method: str, share: float) -> dict[str, Any]:
+    """Seconds of a gradient step of one seed, best of five, on episodes of a share of the
+    horizon."""
+    batch_size = resolve(env, method).learner.batch_size
+    learner = Trainer(resolve(env, method, {"learner.buffer_size": batch_size}, seeds=1)).learner
+    state, chosen = learner.init(jax.random.key(0)), jnp.arange(batch_size)[None]
+    length = jnp.full(batch_size, round(share * learner.spec.horizon))
+    stored, state = state.replay.episodes._replace(length=length), state._replace(replay=None)
+    update = jax.jit(learner.updates)
+    jax.block_until_ready(update(state, stored, chosen, jnp.int32(0)))
+    laps = []
+    for _ in range(5):
+        began = time.perf_counter()
+        jax.block_until_ready(update(state, stored, chosen, jnp.int32(0)))
+        laps.append(time.perf_counter() - began)
+    return {"env": env, "method": method, "share": share, "update_s": min(laps)}
+
+
 def mib(tree: Any) -> float:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) / 2**20
 
@@ -111,6 +130,16 @@ def main() -> None:
             f"of replay, {row['on_disk_mib']:,.0f} MiB on disk, written in "
             f"{row['write_s']:.1f} s, read in {row['read_s']:.1f} s"
         )
+    updates = [
+        update_row(env, options.method, share)
+        for env in ("lbf/10x10-3p-3f", "smaclite/MMM")
+        for share in (1.0, 0.4)
+    ]
+    for row in updates:
+        print(
+            f"{row['env']}, gradient step on episodes of {row['share']:.0%} of the horizon: "
+            f"{1e3 * row['update_s']:,.0f} ms"
+        )
     if options.json:
         device = f"{jax.devices()[0].device_kind} ({platform.machine()})"
         facts = {
@@ -118,6 +147,7 @@ def main() -> None:
             "jax": jax.__version__,
             "memory": memory,
             "checkpoints": checkpoints,
+            "updates": updates,
         }
         options.json.write_text(json.dumps(facts, indent=1) + "\n")
 

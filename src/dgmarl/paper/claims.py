@@ -53,6 +53,10 @@ NOT_LOCAL = (
     "rewards and collects nearly all food, like IPPO and MAPPO with global reward; IQL fails, like "
     "every method with local reward"
 )
+NEARLY_OPTIMAL = (
+    "Both collect more than nine tenths of the food. Evaluations have 5 % random actions, as in "
+    "the paper's code, and both methods still improve slowly at the end"
+)
 VALUES_OF_PAPER = {
     "10x10-3p-3f": BOTH_OPTIMAL,
     **dict.fromkeys(LARGE, IQL_AHEAD),
@@ -325,7 +329,11 @@ def _converging(found: Found) -> Claim:
 def _of_values(found: Found) -> list[Claim]:
     """Claims about IQL and QMIX."""
     judged = []
-    for paper, reason in ((IQL_AHEAD, ""), (BOTH_OPTIMAL, ""), (VALUES_FAIL, NOT_LOCAL)):
+    for paper, reason in (
+        (IQL_AHEAD, ""),
+        (BOTH_OPTIMAL, NEARLY_OPTIMAL),
+        (VALUES_FAIL, NOT_LOCAL),
+    ):
         scenarios = [name for name, claimed in VALUES_OF_PAPER.items() if claimed == paper]
         answers: list[Answer] = []
         for scenario in scenarios:
@@ -441,6 +449,8 @@ def _of_mixers(battles: dict[str, Trio], found: Found) -> list[Claim]:
                 for name, one in qplex.items()
                 if name in qmix
             ],
+            "In 3s5z_vs_3s6z QPLEX wins 90 % of the battles after 1.5 million steps and QMIX after "
+            "1.0 million, but the mean returns over training do not differ significantly",
             lacks=lacking(found, choose("smaclite", maps, ("qmix", "qplex"))),
         ),
     ]

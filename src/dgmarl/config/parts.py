@@ -34,7 +34,8 @@ class EvaluationConfig:
     """Evaluation: raw team return of whole episodes, the same measure for every credit rule."""
 
     interval: int = 50_000
-    """Environment steps between two evaluations, rounded up to whole iterations."""
+    """Environment steps between two evaluations, rounded up to whole iterations. Whole episodes
+    count as if they lasted to the horizon: evaluations are more frequent where they end early."""
     episodes: int = 100
     """Episodes per evaluation."""
     greedy: bool = False

@@ -291,10 +291,11 @@ def battles(results: Sequence[Result], drawn: Drawn) -> str:
     return joined(
         f"""## SMAClite
 
-Six maps, {_size(own)}. Returns are those of greedy MAPPO policies, as in the paper, trained with
-the preset *fast*: 128 environments instead of ten. *The better* is the better of local and global
-reward. A won battle gives about 20. Findings: [smaclite.md](smaclite.md#learning-results)
-and [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread).""",
+Six maps, {_size(own)}. Returns are those of greedy policies, as in the paper; MAPPO was trained
+with the preset *fast*: 128 environments instead of ten. *The better* is the better of local and
+global reward. A won battle gives about 20. Findings: [smaclite.md](smaclite.md#learning-results),
+[learned-graphs.md](learned-graphs.md#smaclite-and-star-spread) and
+[value-based.md](value-based.md#experiments).""",
         _maps_table(own),
         _picture("smaclite", "curves", drawn),
         folded(
@@ -310,21 +311,28 @@ with the interventional graph. Runs without *fast* use the paper's settings.
 
 
 def _maps_table(own: Sequence[Result]) -> str:
-    """One row per map: local and global credit, and graph credit against the better of them."""
+    """One row per map: local and global credit, graph credit against the better of them, and the
+    methods without that comparison."""
     learned, oracle = (
         {trio.scenario: trio for trio in trios(own, "smaclite", f"dg-{graph}", FAST)}
         for graph in ("learned", "oracle")
     )
+    others = {f"mappo-dg-interventional{FAST}": "interventional graph"}
+    others |= {"qmix": "QMIX", "qplex": "QPLEX"}
+    found = {(one.scenario, one.method): one for one in own}
     rows = []
-    for name in filter(learned.get, SMACLITE_STEPS):
+    for name, full in SMACLITE_STEPS.items():
+        if name not in learned:
+            continue
         row = [f"`{name}`", *_compared(learned[name])]
         row += _compared(oracle[name])[2:] if name in oracle else ("", "", "")
+        row += [final_text(found.get((name, other)), full) for other in others]
         rows.append((*row, _steps(learned[name].graph)))
     if not rows:
         return ""
     minus = ("minus the better", "")
-    titles = ("map", "local", "global", "learned graph", *minus, "oracle's graph", *minus, "steps")
-    return markdown(titles, rows)
+    titles = ("map", "local", "global", "learned graph", *minus, "oracle's graph", *minus)
+    return markdown((*titles, *others.values(), "steps"), rows)
 
 
 def _battles_table(own: Sequence[Result]) -> str:

@@ -14,7 +14,7 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Bool, Float, Int
 
 from .kernels import Ref, launch
-from .linear_programs import least_violation, nearest, within_speed
+from .linear_programs import least_violation, nearest, within_speed, without_outliers
 from .obstacles import Body, cell_of, no_lines, unit_line, unit_lines, wall_lines
 from .plane import Vector, choose
 from .roster import Roster
@@ -105,6 +105,7 @@ class Block(NamedTuple):
         lines = unit_lines(lines, n_walls, squared, line_to, n_walls + n_others)
         velocity, failed = nearest(lines, within_speed(wish, speed), wish, speed, farthest=False)
         velocity = least_violation(lines, n_walls, velocity, failed, speed)
+        velocity = without_outliers(velocity, speed)
         return choose(moves, velocity, wish * 0.0)
 
     def body(self, unit: Int[Array, "*K L"]) -> tuple[Body, Vector]:

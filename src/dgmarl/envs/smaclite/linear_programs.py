@@ -23,6 +23,9 @@ from .plane import Lines, Vector, choose
 from .work_queue import chunk_width, map_selected
 
 EPSILON = 1e-5
+MOST_OVER_LIMIT = 8.0
+"""Factor by which a velocity may exceed the speed limit; the largest in the recordings of the
+original is between 5 and 8."""
 
 
 def solve(lines: Lines, n_walls: int, wish: Vector, speed: Float[Array, "L"]) -> Vector:
@@ -48,7 +51,18 @@ def solve(lines: Lines, n_walls: int, wish: Vector, speed: Float[Array, "L"]) ->
         mine, velocity_, failed_, speed_ = part(who, lines, velocity, failed, speed)
         return least_violation(mine, n_walls, velocity_, failed_, speed_)
 
-    return map_selected(failed < n_lines, chunk_width(n_units, 8), compromise, velocity)
+    velocity = map_selected(failed < n_lines, chunk_width(n_units, 8), compromise, velocity)
+    return without_outliers(velocity, speed)
+
+
+def without_outliers(velocity: Vector, speed: Float[Array, "*L"]) -> Vector:
+    """Velocities far beyond the speed limit scaled back to it.
+
+    A deviation from the original. Where nearly parallel lines cross far away, single precision
+    loses the speed limit in `_on_line`, in the original and here: on 25m_vs_30m slightly in 0.07 %
+    of the steps, but now and then by a factor of up to 57, which carries units through walls."""
+    limit = (MOST_OVER_LIMIT * speed) ** 2
+    return choose(velocity.dot(velocity) > limit, velocity.unit() * speed, velocity)
 
 
 def within_speed(wish: Vector, speed: Float[Array, "*L"]) -> Vector:

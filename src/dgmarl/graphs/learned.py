@@ -33,8 +33,9 @@ FLOATS_AT_ONCE = 2**24
 class Examples(NamedTuple):
     """Training examples of the models: R steps."""
 
-    now: Float[Array, "R N L"]
-    next: Float[Array, "R N L"]
+    states: Float[Array, "S N L"]
+    """The agents' states: the first R rows are those before the steps, the last R those after
+    them. In rollouts without resets these overlap, and every state is encoded once."""
     action: Int[Array, "R N"]
     action_mask: Bool[Array, "R N A"]
     valid: Bool[Array, "R"]
@@ -81,7 +82,7 @@ class LearnedSource:
         state = jnp.zeros((1, n_agents, state_size))
         if self.config.encoder:
             params["encoder"] = self.encoder.init(encoder_key, state)
-            state = self._encode(params, state)
+            state = self._apply_encoder(params, state)
             both = jnp.concatenate([state, state], axis=-1)
             params["reverse"] = self.reverse.init(reverse_key, both)
         params["predictor"] = self.predictor.init(predictor_key, state)
@@ -104,13 +105,12 @@ class LearnedSource:
         The diagonal has no meaning: self-loops are always set. An agent with a single available
         action has a ratio of 1, hence no edge for a threshold below 1."""
         examples = self.examples(batch)
-        z = self._encode(params, examples.now)
+        z, after = self._encode(params, examples)
         logits = self.predictor.apply(params["predictor"], z)
         alone = _entropy(_masked(logits, examples.action_mask))
         if z.shape[-2] == 1:
             return jnp.zeros((*batch.reward.shape, 1))
         others, position = _others(z.shape[-2])
-        after = self._encode(params, examples.next)
         entropy = self._predict_pairs(params["pair"], z, after, examples, others).entropy
         ratio = jnp.take_along_axis(entropy / (alone[..., None] + 1e-8), position[None], axis=-1)
         ratio = jnp.where(examples.action_mask.sum(axis=-1)[..., None] > 1, ratio, 1)
@@ -133,10 +133,15 @@ class LearnedSource:
         return LearnedState(params, opt_state), metrics
 
     def examples(self, batch: Batch) -> Examples:
-        views = (batch.observation.agents_view, batch.next_observation.agents_view)
-        now, after = batch.extras["local"] if self.needs else views
-        arrays = Examples(now, after, batch.action, batch.observation.action_mask, batch.valid)
-        return jax.tree.map(lambda leaf: leaf.reshape(batch.valid.size, *leaf.shape[2:]), arrays)
+        if self.needs:
+            states = jnp.concatenate(batch.extras["local"])
+        elif batch.last_observation is None:
+            views = (batch.observation.agents_view, batch.next_observation.agents_view)
+            states = jnp.concatenate(views)
+        else:
+            states = batch.all_observations().agents_view
+        arrays = Examples(states, batch.action, batch.observation.action_mask, batch.valid)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), arrays)
 
     def _step(
         self,
@@ -161,7 +166,7 @@ class LearnedSource:
         self, group: dict[str, Any], params: Any, examples: Examples, key: PRNGKeyArray
     ) -> tuple[Array, dict]:
         """Cross entropy of q_varphi: an agent's own action from its state and the next one."""
-        both = [self._encode(group, part) for part in (examples.now, examples.next)]
+        both = self._encode(group, examples)
         logits = self.reverse.apply(group["reverse"], jnp.concatenate(both, axis=-1))
         logits = _masked(logits, examples.action_mask)
         loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
@@ -175,9 +180,7 @@ class LearnedSource:
 
         No gradient flows into the encoder. The paper's code also trains q_phi on the observation
         after the last step of a truncated episode, for which a batch has no action."""
-        z, after = jax.lax.stop_gradient(
-            [self._encode(params, part) for part in (examples.now, examples.next)]
-        )
+        z, after = jax.lax.stop_gradient(self._encode(params, examples))
         n_agents = examples.action.shape[-1]
         chosen, off_diagonal = None, ~jnp.eye(n_agents, dtype=bool)
         if self.config.pair_fraction < 1:
@@ -226,8 +229,15 @@ class LearnedSource:
         return in_chunks(predict, rows, max(1, FLOATS_AT_ONCE // (REVERSE[0] * n_pairs)))
 
     def _encode(
-        self, params: dict[str, Any], states: Float[Array, "R N L"]
-    ) -> Float[Array, "R N d"]:
+        self, params: dict[str, Any], examples: Examples
+    ) -> tuple[Float[Array, "R N d"], Float[Array, "R N d"]]:
+        """The encoded states before and after each step."""
+        z, n_steps = self._apply_encoder(params, examples.states), examples.valid.size
+        return z[:n_steps], z[-n_steps:]
+
+    def _apply_encoder(
+        self, params: dict[str, Any], states: Float[Array, "S N L"]
+    ) -> Float[Array, "S N d"]:
         return self.encoder.apply(params["encoder"], states) if self.config.encoder else states  # pyright: ignore[reportReturnType]
 
     def _groups(self, params: dict[str, Any]) -> dict[str, Any]:

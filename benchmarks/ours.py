@@ -91,7 +91,7 @@ def train(
     mesh = mesh_for(seeds, trainer.config.n_envs, devices)
     state = spread(init_seeds(trainer), seeds, mesh)
     around = partial(for_seeds, n_seeds=seeds, mesh=mesh)
-    run, facts = compiled(lambda state: trainer.iterate(state)[0], state, around)
+    run, facts = compiled(lambda state: trainer.advance(state, jnp.int32(1)).state, state, around)
     steps = float(run(1).step.sum())
     facts |= {"agents": trainer.env.spec.n_agents, "steps_per_iteration": steps}
     return measured(run, facts, lambda after: float(after.step.sum()))

@@ -24,7 +24,7 @@ from dgmarl.config.resolve import with_n_envs
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import CreditRule
-from dgmarl.device import Devices, loops_kept, mesh_for
+from dgmarl.device import Devices, loops_kept, mesh_for, models_beside
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import RunError, UsageError, one_line, quiet_callbacks, raised_by_callback
@@ -117,6 +117,7 @@ class Trainer:
         self.uses_graph = "graph" in self.rule.needs
         graph = config.graph if self.uses_graph else "self"
         self.source = source or make_source(graph, config, self.env, varying)
+        self.learns_graph = self.uses_graph and getattr(self.source, "learns", False)
         self.resets = config.rollout_length > 0  # else each iteration plays whole episodes
         self.length = config.rollout_length or self.env.spec.horizon
         self.needs = self.source.needs | self.learner.needs | (self.rule.needs - NOT_RECORDED)
@@ -194,8 +195,8 @@ class Trainer:
     def stages(self) -> list[Callable[..., Any]]:
         """`advance` and the evaluations; each takes what the previous one returns. They are
         separate programs so that they compile in parallel."""
-        learns = self.uses_graph and getattr(self.source, "learns", False)
-        return [self.advance, *([self.evaluate_graph] if learns else []), self.evaluate_policy]
+        of_graph = [self.evaluate_graph] if self.learns_graph else []
+        return [self.advance, *of_graph, self.evaluate_policy]
 
     def advance(self, state: TrainState, n_iterations: Int[Array, ""]) -> Iterated:
         """Up to `n_iterations` iterations of one seed; stops when all seeds have reached
@@ -212,7 +213,7 @@ class Trainer:
             return count + 1, state, sums
 
         before, active = state.iteration, self._active(state)
-        with loops_kept(self.env.loops_inside):
+        with loops_kept(self.env.loops_inside), models_beside(self.learns_graph):
             shapes = jax.eval_shape(lambda state: self.iterate(state)[1], state)
             zeros = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
             start = (jnp.int32(0), state, zeros)

@@ -19,16 +19,13 @@ from dgmarl.config.parts import PPOConfig
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, Values
-from dgmarl.device import launch_bound, over_envs, unroll
+from dgmarl.device import over_envs, unroll_updates
 from dgmarl.envs.base import Environment, EnvSpec, Observation, local_size
 from dgmarl.errors import UsageError
 from dgmarl.learners.base import batched_index, where_active
 from dgmarl.nets.custom import make_policy, make_value
 from dgmarl.nets.regression import shuffled
 from dgmarl.rollout import Act, Batch, HiddenState
-
-MOST_UNROLLED = 5
-"""Most gradient steps of an iteration that are compiled without a loop on a CPU."""
 
 
 class PPOState(NamedTuple):
@@ -155,14 +152,12 @@ class PPO:
         single = self.config.minibatches == 1
         parts = None if single else self._minibatches(key, batch.hidden_state, whole)
         n_updates = self.config.epochs * self.config.minibatches
-        # A CPU runs nothing beside a loop. Without one, these updates run beside a graph model's.
-        without_loop = n_updates <= MOST_UNROLLED and not launch_bound()
         new, metrics = jax.lax.scan(
             step,
             PPOState(state.params, opt_state),
             parts,
             length=n_updates,
-            unroll=n_updates if without_loop else unroll(),
+            unroll=unroll_updates(n_updates),
         )
         metrics = {name: values.mean() for name, values in metrics.items()}
         metrics["advantage_std"] = jnp.std(whole.advantage, where=whole.mask)

@@ -90,7 +90,8 @@ def update_row(env: str, method: str, share: float) -> dict[str, Any]:
     """Seconds of a gradient step of one seed, best of five, on episodes of a share of the
     horizon."""
     batch_size = resolve(env, method).learner.batch_size
-    learner = Trainer(resolve(env, method, {"learner.buffer_size": batch_size}, seeds=1)).learner
+    buffer = {"learner.buffer_size": batch_size}
+    learner: Any = Trainer(resolve(env, method, buffer, seeds=1)).learner
     state, chosen = learner.init(jax.random.key(0)), jnp.arange(batch_size)[None]
     length = jnp.full(batch_size, round(share * learner.spec.horizon))
     stored, state = state.replay.episodes._replace(length=length), state._replace(replay=None)

@@ -26,6 +26,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.config.ranges import check_number
+from dgmarl.device import launch_bound
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
@@ -35,13 +36,16 @@ from dgmarl.rollout import Batch, anywhere
 TOLERANCE = 1e-6
 """Differences up to this size, relative for values above 1, count as rounding."""
 CHUNK_FLOATS = 2**22
-"""Size of the local states in the default chunk, in floats: 16 MiB per seed."""
+"""Size of the local states kept for the default chunk, in floats: 16 MiB per seed."""
+PART_FLOATS = 2**18
+"""Size of the local states of the branches played at a time if only some are compared: 1 MiB per
+seed, so that intermediate results fit into a CPU's cache."""
+ACCELERATOR_PART_FLOATS = 2**20
+"""The same on an accelerator, which needs more branches to be busy."""
+MIN_PARTS = 16
+"""Minimum number of such parts, so that few branches beyond the compared ones are played."""
 HOST_BRANCHES = 2**10
 """Branches in the default chunk of an environment on the host, where each is a copy of it."""
-
-
-PARTS = 16
-"""Parts in which the branches of a chunk are played if only some of them are compared."""
 
 
 class Interventions(NamedTuple):
@@ -136,7 +140,9 @@ def intervene_batch(
     ended_before = (jnp.cumsum(ends, axis=1) - ends) > 0
     rollouts = (batch.extras["keys"][step], batch.action[step], inside[..., None] & ~ended_before)
     keys, actions, counts = (jnp.swapaxes(part, 1, 2) for part in rollouts)  # [T, B, H, ...]
-    steps = (batch.extras["states"], keys, actions, batch.observation.action_mask, counts)
+    # At invalid steps nothing is compared, and where a step is costly nothing is played.
+    compared = batch.observation.action_mask & batch.valid[..., None, None]
+    steps = (batch.extras["states"], keys, actions, compared, counts)
     chunk = chunk or _default_chunk(env, batch, horizon)
     return _map_steps(partial(_intervene, env), steps, batch, chunk)
 
@@ -271,8 +277,11 @@ def _extremes_of_compared(
 ) -> tuple[_Effects, _Effects]:
     """`_extremes_of_all`, but only the compared branches are played, a part of them at a time."""
     n_states, n_agents, n_actions = compared.shape
-    width = -(-compared.size // PARTS)
-    (order,) = jnp.nonzero(compared.reshape(-1), size=PARTS * width, fill_value=compared.size)
+    shapes = jax.eval_shape(branch, *(jnp.int32(0),) * 3)
+    floats = ACCELERATOR_PART_FLOATS if launch_bound() else PART_FLOATS
+    width = max(1, min(floats // shapes.own.size, -(-compared.size // MIN_PARTS)))
+    size = -(-compared.size // width) * width
+    (order,) = jnp.nonzero(compared.reshape(-1), size=size, fill_value=compared.size)
 
     def play_part(carry: tuple[Array, _Effects, _Effects]) -> tuple[Array, _Effects, _Effects]:
         start, highest, lowest = carry
@@ -283,8 +292,6 @@ def _extremes_of_compared(
         highest = jax.tree.map(lambda h, new: h.at[rows].max(new, mode="drop"), highest, found)
         lowest = jax.tree.map(lambda low, new: low.at[rows].min(new, mode="drop"), lowest, found)
         return start + width, highest, lowest
-
-    shapes = jax.eval_shape(branch, *(jnp.int32(0),) * 3)
 
     def full(value: float) -> _Effects:
         return jax.tree.map(lambda x: jnp.full((n_states, n_agents, *x.shape), value), shapes)
@@ -353,13 +360,18 @@ def _play_on(
 
 
 def _default_chunk(env: Environment, batch: Batch, horizon: int = 1) -> int:
-    """The number of states whose branches fit into `CHUNK_FLOATS`, or `HOST_BRANCHES`."""
+    """The number of states whose kept local states fit into `CHUNK_FLOATS`, or whose branches into
+    `HOST_BRANCHES`."""
     own_size = prod(batch.observation.agents_view.shape[2:])
     if env.offers("local_state"):
         first = jax.tree.map(lambda leaf: leaf[0, 0], batch.extras["states"])
         own_size = prod(jax.eval_shape(env.local_state, first).shape)
-    branches = HOST_BRANCHES if env.on_host else CHUNK_FLOATS // max(own_size * horizon, 1)
-    return max(1, branches // (env.spec.n_agents * env.spec.n_actions))
+    n_agents, n_branches = env.spec.n_agents, env.spec.n_agents * env.spec.n_actions
+    # Of branches played in parts only the extremes over actions are kept, one per source.
+    kept = n_agents if env.loops_inside else n_branches
+    if env.on_host:
+        return max(1, HOST_BRANCHES // n_branches)
+    return max(1, CHUNK_FLOATS // max(own_size * horizon * kept, 1))
 
 
 def _check_shapes(

@@ -326,6 +326,24 @@ def test_playing_only_the_compared_branches_changes_nothing(horizon):
     assert density(found[0].action_graph) > 0
 
 
+@pytest.mark.parametrize("loops_inside", [False, True])
+def test_steps_after_the_end_have_only_self_loops_and_the_others_do_not_change(loops_inside):
+    env = Chain(horizon=4)
+    env.loops_inside = loops_inside
+    batch = play_randomly(env, n_envs=6, length=5)
+    valid = np.asarray(batch.valid)
+    assert valid.any()
+    assert not valid.all()
+    look = jax.jit(partial(intervene_batch, env))
+    found, all_played = look(batch), look(batch._replace(valid=jnp.ones_like(batch.valid)))
+    for graphs, others in zip(found, all_played, strict=True):
+        np.testing.assert_array_equal(graphs[valid], others[valid])
+        np.testing.assert_array_equal(
+            graphs[~valid], np.broadcast_to(np.eye(3, dtype=bool), graphs[~valid].shape)
+        )
+    assert density(all_played.action_graph[~valid]) > 0
+
+
 def test_a_batch_is_its_states_one_by_one_and_rollouts_end_with_the_episode_and_the_window():
     env = Chain(horizon=4)
     batch = play_randomly(env, n_envs=6, length=5, reset=True)

@@ -286,6 +286,43 @@ def test_new_battles_are_judged_and_shown_without_a_change_of_the_code():
     assert "1.2 of 5 million |" in page_text(short, [], {})
 
 
+def test_an_unfinished_graph_is_compared_after_equally_many_steps():
+    """Evaluations at 0, 1 and 2 million steps, of the unfinished run at 0, 1 and 1.5 million."""
+    whole = battles(
+        mappo_local_fast={}, mappo_global_fast={}, mappo_dg_learned_fast={}, mappo_dg_oracle_fast={}
+    )
+    seeds = np.ones((5, 1))
+    whole = [
+        one._replace(steps=(seeds * [0, 1e6, 2e6]).astype(int), returns=seeds * [0.0, 10.0, 20.0])
+        for one in whole
+    ]
+    (short,) = (
+        one._replace(
+            method="mappo-dg-interventional-fast",
+            steps=(seeds * [0, 1e6, 1.5e6]).astype(int),
+            returns=seeds * [0.0, 12.0, 17.0],
+        )
+        for one in whole
+        if (one.scenario, one.method) == ("MMM2", "mappo-local-fast")
+    )
+    section = page_text([*whole, short], [], {}).partition("Every graph after equally many")[2]
+    (row,) = re.findall(r"\| `MMM2` \| .*", section.partition("</details>")[0])
+    cells = [cell.strip().partition(" ")[0] for cell in row.split("|")[2:-1]]
+    assert [float(cell) for cell in cells[:6]] == [10, 10, 10, 10, 12, 2]
+    assert cells[6:] == ["better", "1"]  # of 2 million
+
+
+def test_battles_won_are_shown_over_training():
+    (one, *_) = battles(qmix={})
+    won = np.tile([0.0, 0.5, 1.0, 1.0, 1.0, 0.0], (5, 1))
+    steps = np.tile(np.arange(6) * 200_000, (5, 1))
+    one = one._replace(steps=steps, returns=20 * won, facts={**one.facts, "final_battle_won": won})
+    line = next(line for line in page_text([one], [], {}).splitlines() if "| QMIX | 0.0" in line)
+    at_end, last_fifth, first = (cell.strip() for cell in line.split("|")[4:7])
+    assert (at_end, first) == ("0", "0.36 million")  # 0.9 between 0.2 and 0.4 million steps
+    assert float(last_fifth) == pytest.approx(0.5, abs=0.01)
+
+
 def test_learned_graphs_stand_beside_the_oracles():
     results = battles(
         mappo_dg_learned_fast={"MMM": 10.0},

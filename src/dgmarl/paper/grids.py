@@ -19,6 +19,8 @@ from dgmarl.config.yaml import override
 BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
 SEEDS = 10
 LBF_STEPS = 5_000_000
+LBF_OTHER_STEPS = 2_000_000
+"""Of VDN and QPLEX, which the paper does not have on foraging."""
 STAR_SPREAD_STEPS = 1_000_000
 SMACLITE_STEPS = {
     "corridor": 5_000_000,
@@ -29,6 +31,7 @@ SMACLITE_STEPS = {
     "3s5z_vs_3s6z": 3_000_000,
 }
 """The paper's maps and steps; the maps it discusses most come first."""
+LARGE_TEAMS = ("25m_vs_30m", "bane_vs_bane")
 SMACLITE_SEEDS = 5
 MIN_EVALUATIONS = 10
 """Minimum number of evaluations per run, also with few steps."""
@@ -170,9 +173,10 @@ FORAGING = (
     Variant("mappo-dg", "learned", "tuned"),
     Variant("mappo-dg", "oracle"),
     *(Variant("mappo-dg", graph) for graph in RANDOM),
-    *map(Variant, VALUE_BASED),
+    Variant("iql"),
+    Variant("qmix"),
 )
-"""All methods of the paper, the learned graph also with the tuned preset, VDN and QPLEX."""
+"""All methods of the paper, the learned graph also with the tuned preset."""
 RIVALS = (
     Variant("ippo-dg", "interventional", "tuned"),
     Variant("mappo-dg", "interventional", "tuned"),
@@ -208,20 +212,20 @@ ANNEALED = tuple(
 """Whether annealing the learning rate prevents late collapses of seeds."""
 
 
-def _battles(steps: int) -> list[Variant]:
+def _battles(scenario: str, steps: int) -> list[Variant]:
     """MAPPO with local, global and learned-graph credit (presets fast and paper) and with two given
     graphs (fast); QMIX and QPLEX."""
     credits = (Variant("mappo-local"), Variant("mappo-global"), Variant("mappo-dg", "learned"))
-    given = (Variant("mappo-dg", "oracle"), Variant("mappo-dg", "interventional"))
-    fast = [variant._replace(preset="fast") for variant in (*credits, *given)]
     # One evaluation of 100 battles costs as much as ten iterations.
     rarely = {"evaluation.interval": max(100_000, steps // 20)}
+    # With 24 or 25 agents interventions cost more than evaluations, at which runs can be stopped.
+    often = {"evaluation.interval": 20_000} if scenario in LARGE_TEAMS else rarely
+    fast = [variant._replace(preset="fast", overrides=rarely) for variant in credits]
+    fast.append(Variant("mappo-dg", "oracle", "fast", overrides=rarely))
+    fast.append(Variant("mappo-dg", "interventional", "fast", overrides=often))
     # 80 battles, then ten gradient steps, instead of 8 and one: a GPU plays more at little cost.
-    values = [Variant(method, overrides={"n_envs": 80}) for method in ("qmix", "qplex")]
-    return [
-        variant._replace(overrides={**variant.overrides, **rarely})
-        for variant in (*fast, *values, *credits)
-    ]
+    values = [Variant(method, overrides={"n_envs": 80} | rarely) for method in ("qmix", "qplex")]
+    return [*fast, *values, *(variant._replace(overrides=rarely) for variant in credits)]
 
 
 def _weights(weighted: bool, beta: float) -> tuple[str, dict[str, Any]]:
@@ -293,8 +297,9 @@ def _all_runs() -> Iterator[Run]:
     unscaled = [variant._replace(overrides=UNSCALED) for variant in STAR_SPREAD]
     yield from _runs("star-spread-unscaled", SIZES, unscaled, STAR_SPREAD_STEPS)
     yield from _as_published(_runs("lbf", SIX, FORAGING, LBF_STEPS))
+    yield from _runs("lbf", SIX, (Variant("vdn"), Variant("qplex")), LBF_OTHER_STEPS)
     for name, steps in SMACLITE_STEPS.items():
-        battles = _runs("smaclite", [name], _battles(steps), steps, SMACLITE_SEEDS)
+        battles = _runs("smaclite", [name], _battles(name, steps), steps, SMACLITE_SEEDS)
         yield from _as_published(battles)
     # Where local reward learns faster than graph credit, and where it fails.
     for scenario, steps in (("15x15-3p-4f", 3_000_000), ("8x8-2p-4f-coop", 2_000_000)):
@@ -337,5 +342,9 @@ GRIDS: Mapping[str, tuple[Run, ...]] = {
     "lbf-credit": _of_benchmark("lbf-credit"),
     "lbf-anneal": _of_benchmark("lbf-anneal"),
     "star-spread-credit": _of_benchmark("star-spread-credit"),
-    "smaclite": _of_benchmark("smaclite"),
+    "smaclite": tuple(
+        run
+        for run in _of_benchmark("smaclite")
+        if run.preset == "fast" or run.method in VALUE_BASED or run.scenario == "MMM"
+    ),
 }

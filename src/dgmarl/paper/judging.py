@@ -124,14 +124,19 @@ def trios(
     return groups
 
 
+def at_equal_steps(*results: Result) -> list[Result]:
+    """Results up to the smallest of their numbers of steps."""
+    cut = list(results)
+    # Evaluations are at different steps: the second pass also cuts the shortest result.
+    for _ in range(2):
+        fewest = min(one.budget for one in cut)
+        cut = [one.up_to(fewest) if one.budget > NEARLY * fewest else one for one in cut]
+    return cut
+
+
 def difference(first: Result, second: Result) -> Interval:
     """Difference of mean final returns, at the smaller of the two numbers of steps."""
-    fewest = min(first.budget, second.budget)
-    finals = [
-        (one.up_to(fewest) if one.budget > NEARLY * fewest else one).final
-        for one in (first, second)
-    ]
-    return contrast_interval(finals, [1, -1])
+    return contrast_interval([one.final for one in at_equal_steps(first, second)], [1, -1])
 
 
 def speed_difference(first: Result, second: Result) -> Interval:

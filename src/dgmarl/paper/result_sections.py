@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 
 from dgmarl.paper.claims import FAST, VALUES_OF_PAPER, compare_values, neighbours
 from dgmarl.paper.grids import BACKBONES, LBF_STEPS, SIX, SMACLITE_STEPS, VALUE_BASED
-from dgmarl.paper.judging import Claim, Trio, difference, gap_change, trios
+from dgmarl.paper.judging import Claim, Trio, at_equal_steps, difference, gap_change, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import final_table, final_text, iqm_table, is_short, markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
-from dgmarl.report.results import Result, budget_text, span
+from dgmarl.report.results import Result, budget_text, on_grid, span
 from dgmarl.report.statistics import Interval
 from dgmarl.report.style import order, style, uses_graph
 
@@ -31,6 +31,8 @@ PICTURES = {
     "improvement": "probability of improvement",
     "graphs": "graphs over training",
 }
+WON = "final_battle_won"
+"""Metric of SMAClite: the share of battles won."""
 UNSCALED = "star-spread-unscaled"
 """Benchmark of the control without reward standardisation."""
 Drawn = Mapping[str, Mapping[str, Figure]]
@@ -298,6 +300,7 @@ global reward. A won battle gives about 20. Findings: [smaclite.md](smaclite.md#
 [value-based.md](value-based.md#experiments).""",
         _maps_table(own),
         _picture("smaclite", "curves", drawn),
+        folded("Every graph after equally many steps", _equal_steps_table(own)),
         folded(
             "All runs: battles won, greedy and sampled, and graphs",
             f"""*Sampled* policies were evaluated beside greedy ones; F1 compares learned graphs
@@ -335,16 +338,45 @@ def _maps_table(own: Sequence[Result]) -> str:
     return markdown((*titles, *others.values(), "steps"), rows)
 
 
+def _equal_steps_table(own: Sequence[Result]) -> str:
+    """One row per map with the interventional graph, which costs most and was not trained to the
+    end everywhere: all kinds of credit after its number of steps."""
+    names = ("local", "global", "dg-learned", "dg-oracle", "dg-interventional")
+    found, rows = {(one.scenario, one.method): one for one in own}, []
+    for scenario in SMACLITE_STEPS:
+        keys = [(scenario, f"mappo-{name}{FAST}") for name in names]
+        if not all(key in found for key in keys):
+            continue
+        local, globe, *graphs = at_equal_steps(*(found[key] for key in keys))
+        advantage = Trio(scenario, "mappo", local, globe, graphs[-1]).advantage
+        cells = [final_text(one) for one in (local, globe, *graphs)]
+        rows.append((f"`{scenario}`", *cells, *judged(advantage), _steps(graphs[-1])))
+    titles = ("map", "local", "global", "learned graph", "oracle's graph", "interventional graph")
+    return markdown((*titles, "minus the better", "", "steps"), rows) if rows else ""
+
+
 def _battles_table(own: Sequence[Result]) -> str:
     rows, maps = [], list(SMACLITE_STEPS)
-    won, played = "final_battle_won", ("sampled_return", "sampled_final_battle_won")
-    metrics = (won, *played, "graph_density", "graph_f1_interventional")
+    metrics = ("sampled_return", f"sampled_{WON}", "graph_density", "graph_f1_interventional")
     for result in sorted(own, key=lambda one: (maps.index(one.scenario), order(one.method))):
-        cells = [last_mean(result, name) for name in metrics]
+        cells = [last_mean(result, WON), *_battles_won(result)]
+        cells += [last_mean(result, name) for name in metrics]
         name = (f"`{result.scenario}`", style(result.method).name)
         rows.append((*name, final_text(result), *cells, len(result.final), _steps(result)))
-    titles = ("map", "method", "greedy return", "won", "sampled return", "won", "density", "F1")
+    greedy = ("greedy return", "won", "over the last fifth", "90 % won after")
+    titles = ("map", "method", *greedy, "sampled return", "won", "density", "F1")
     return markdown((*titles, "seeds", "steps"), rows)
+
+
+def _battles_won(result: Result) -> tuple[str, str]:
+    """Share of battles won over the last fifth of training, and the million steps after which it
+    first reaches 0.9."""
+    if result.metric(WON) is None:
+        return "", ""
+    share = on_grid(result, 101, metric=WON).mean(axis=0)
+    enough = np.flatnonzero(share >= 0.9)
+    first = f"{enough[0] / 100 * result.budget / 1e6:.2g} million" if enough.size else "never"
+    return f"{share[80:].mean():.3g}", first
 
 
 def _steps(battle: Result) -> str:

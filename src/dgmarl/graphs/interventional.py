@@ -279,7 +279,7 @@ def _extremes_of_compared(
     n_states, n_agents, n_actions = compared.shape
     shapes = jax.eval_shape(branch, *(jnp.int32(0),) * 3)
     floats = ACCELERATOR_PART_FLOATS if launch_bound() else PART_FLOATS
-    width = max(1, min(floats // shapes.own.size, -(-compared.size // MIN_PARTS)))
+    width = max(1, min(floats // max(shapes.own.size, 1), -(-compared.size // MIN_PARTS)))
     size = -(-compared.size // width) * width
     (order,) = jnp.nonzero(compared.reshape(-1), size=size, fill_value=compared.size)
 

@@ -32,6 +32,7 @@ SMACLITE_STEPS = {
 }
 """The paper's maps and steps; the maps it discusses most come first."""
 LARGE_TEAMS = ("25m_vs_30m", "bane_vs_bane")
+"""Maps with 24 or 25 agents."""
 SMACLITE_SEEDS = 5
 MIN_EVALUATIONS = 10
 """Minimum number of evaluations per run, also with few steps."""
@@ -218,7 +219,7 @@ def _battles(scenario: str, steps: int) -> list[Variant]:
     credits = (Variant("mappo-local"), Variant("mappo-global"), Variant("mappo-dg", "learned"))
     # One evaluation of 100 battles costs as much as ten iterations.
     rarely = {"evaluation.interval": max(100_000, steps // 20)}
-    # With 24 or 25 agents interventions cost more than evaluations, at which runs can be stopped.
+    # Interventions in large teams cost more than evaluations, at which runs can be stopped.
     often = {"evaluation.interval": 20_000} if scenario in LARGE_TEAMS else rarely
     fast = [variant._replace(preset="fast", overrides=rarely) for variant in credits]
     fast.append(Variant("mappo-dg", "oracle", "fast", overrides=rarely))
@@ -342,6 +343,7 @@ GRIDS: Mapping[str, tuple[Run, ...]] = {
     "lbf-credit": _of_benchmark("lbf-credit"),
     "lbf-anneal": _of_benchmark("lbf-anneal"),
     "star-spread-credit": _of_benchmark("star-spread-credit"),
+    # MAPPO with the paper's settings, which takes ten times as long, on one map.
     "smaclite": tuple(
         run
         for run in _of_benchmark("smaclite")

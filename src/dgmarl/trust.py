@@ -20,7 +20,7 @@ from dgmarl.files import DAMAGE, sha256, write_atomic
 GRAPH_KINDS = {
     "learned": "",
     "oracle": "",
-    "interventional": "[:H]",
+    "interventional": "[:H[:K]]",
     "attention": "[:C]",
     "self": "",
     "complete": "",

@@ -16,6 +16,7 @@ from dgmarl.envs.lbf.types import EAST, LOAD, NONE, WEST, State
 from dgmarl.errors import UsageError
 from dgmarl.graphs.interventional import (
     InterventionalSource,
+    _sample,
     intervene,
     intervene_batch,
     intervene_rollout,
@@ -327,6 +328,60 @@ def test_playing_only_the_compared_branches_changes_nothing(horizon):
 
 
 @pytest.mark.parametrize("loops_inside", [False, True])
+def test_a_sample_of_all_alternatives_changes_nothing(pair, loops_inside, monkeypatch):
+    # Some edges need the action taken or one other, as that of loading.
+    env, batch = pair
+    full = jax.jit(partial(intervene_batch, env))(batch)
+    assert density(full.action_graph) > 0
+    monkeypatch.setattr(env, "loops_inside", loops_inside)
+    for n in (env.spec.n_actions - 1, 50):
+        look = partial(intervene_batch, env, alternatives=n, key=KEY)
+        jax.tree.map(np.testing.assert_array_equal, jax.jit(look)(batch), full)
+
+
+@pytest.mark.parametrize("loops_inside", [False, True])
+def test_a_sample_of_alternatives_finds_a_part_of_the_edges(pair, loops_inside, monkeypatch):
+    env, batch = pair
+    monkeypatch.setattr(env, "loops_inside", loops_inside)
+    full = np.asarray(jax.jit(partial(intervene_batch, env))(batch).action_graph)
+    look = jax.jit(lambda key: intervene_batch(env, batch, alternatives=1, key=key).action_graph)
+    one, again, other = (np.asarray(look(key)) for key in (KEY, KEY, jax.random.key(1)))
+    valid = np.asarray(batch.valid)
+    for found in (one, other):
+        assert not (found & ~full)[valid].any()
+        assert 0 < density(jnp.asarray(found[valid])) < density(jnp.asarray(full[valid]))
+    np.testing.assert_array_equal(one, again)
+    assert (one != other)[valid].any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 9])
+def test_a_sample_has_the_action_taken_and_as_many_others_as_there_are(n):
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 6, (40, 3))
+    taken = np.eye(6, dtype=bool)[action]
+    available = taken | (rng.random((40, 3, 6)) < 0.5)
+    sample = np.asarray(_sample(KEY, jnp.asarray(available), jnp.asarray(action), n))
+    assert sample[taken].all()
+    assert not (sample & ~available).any()
+    others = (available & ~taken).sum(axis=-1)
+    assert others.min() == 0  # nothing to choose from
+    np.testing.assert_array_equal((sample & ~taken).sum(axis=-1), np.minimum(others, n))
+
+
+def test_a_sample_draws_every_alternative_and_each_agent_and_step_for_itself():
+    available, action = jnp.ones((600, 2, 4), bool), jnp.zeros((600, 2), jnp.int32)
+    sample = np.asarray(_sample(KEY, available, action, 1))[..., 1:]
+    np.testing.assert_allclose(sample.mean(axis=(0, 1)), 1 / 3, atol=0.06)
+    same = (sample[:, 0] & sample[:, 1]).any(axis=-1).mean()
+    assert abs(same - 1 / 3) < 0.1
+
+
+def test_nothing_is_compared_where_nothing_is_available():
+    nothing = jnp.zeros((2, 3, 4), bool)  # as at steps after the end
+    assert not _sample(KEY, nothing, jnp.zeros((2, 3), jnp.int32), 2).any()
+
+
+@pytest.mark.parametrize("loops_inside", [False, True])
 def test_steps_after_the_end_have_only_self_loops_and_the_others_do_not_change(loops_inside):
     env = Chain(horizon=4)
     env.loops_inside = loops_inside
@@ -402,3 +457,7 @@ def test_bad_input_is_refused():
         InterventionalSource().infer(None, play_randomly(env, 1, 2), KEY)
     with pytest.raises(UsageError, match="from 1 to 1,000 steps"):
         InterventionalSource(horizon=0)
+    with pytest.raises(ValueError, match="drawn at random: give a key"):
+        intervene_batch(env, play_randomly(env, 1, 2), alternatives=1)
+    with pytest.raises(UsageError, match="from 1 to 1,000,000 alternative actions"):
+        InterventionalSource(alternatives=0)

@@ -136,7 +136,16 @@ def test_interventional_needs_no_oracle_and_takes_a_horizon():
     np.testing.assert_array_equal(graphs("interventional", Silent(ENV.config)), graphs("oracle"))
     source = make_source("interventional:4", CONFIG, ENV)
     assert isinstance(source, InterventionalSource)
-    assert (source.horizon, source.rewards) == (4, False)
+    assert (source.horizon, source.rewards, source.alternatives) == (4, False, None)
+
+
+def test_interventional_takes_a_number_of_alternatives():
+    source = make_source("interventional:2:3", CONFIG, ENV)
+    assert isinstance(source, InterventionalSource)
+    assert (source.horizon, source.rewards, source.alternatives) == (2, False, 3)
+    sampled, full = graphs("interventional:1:1"), graphs("interventional")
+    assert not (sampled & ~full).any()
+    assert (sampled & ~np.eye(N, dtype=bool)).any()
 
 
 @pytest.mark.parametrize("text", ["interventional", "interventional:2"])
@@ -158,7 +167,10 @@ def test_interventional_gives_the_reward_graph_where_it_is_asked_for(text):
         "interventional:0",
         "interventional:-1",
         "interventional:1.5",
-        "interventional:2:3",
+        "interventional:1:2:3",
+        "interventional:1:x",
+        "interventional:1:-1",
+        "interventional:1:",
         "interventional:rewards",
         "interventional:99999999999",
     ],
@@ -166,6 +178,15 @@ def test_interventional_gives_the_reward_graph_where_it_is_asked_for(text):
 def test_a_bad_horizon_is_refused(text):
     with pytest.raises(UsageError, match=r"1 or more.*for example interventional:2|from 1 to"):
         make_source(text, CONFIG, ENV)
+
+
+def test_wrong_arguments_of_interventional_are_named():
+    for text in ("interventional:1:2:3", "interventional:1:x"):
+        with pytest.raises(UsageError, match=f"{text} needs .* alternative actions.*:1:2;"):
+            make_source(text, CONFIG, ENV)
+    for text in ("interventional:1:0", "interventional:1:99999999999"):
+        with pytest.raises(UsageError, match=r"K in .*from 1 to 1,000,000 alternative actions"):
+            make_source(text, CONFIG, ENV)
 
 
 def test_a_source_of_ones_own_comes_from_a_file(tmp_path):

@@ -52,6 +52,7 @@ RANGES = {
     "scale": Range(0.01, 100),
     "keep_every": SEED._replace(about=" (0: keep the latest two)"),
     "interventional": Range(1, 1_000, about=" steps ahead"),
+    "alternatives": Range(1, 1_000_000, about=" alternative actions"),
     # Fields of a configuration.
     "n_envs": Range(0, 1_000_000, about=" (0: chosen by the length of episodes)"),
     "rollout_length": Range(0, 1_000_000, about=" (0: whole episodes)"),

@@ -31,7 +31,7 @@ class TrainConfig:
     """Learner and credit rule: ippo or mappo, then -local, -global, -dg, -khop, -difference, -prd,
     -coma or -gpae; or iql, vdn, qmix, qplex."""
     graph: str = "oracle"
-    """Source of the dependence graphs, for -dg and -khop: oracle, interventional[:H], learned,
+    """Source of the dependence graphs, for -dg and -khop: oracle, interventional[:H[:K]], learned,
     attention[:C], self, complete, random:P, fixed:FILE or file.py:Source."""
     seeds: int = 5
     """Number of seeds, trained in parallel in one program."""

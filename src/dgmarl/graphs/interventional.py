@@ -6,7 +6,7 @@ For a state s, with the random key w and the actions a^{-j} of the other agents 
     B[j, i] = 1  iff  reward_i(step(w, s, (b, a^{-j})))       differs between available actions b
 
 Row j = source, column i = target; both have self-loops. All branches share the key, so randomness
-alone creates no edge. All actions of j are compared, so row j does not depend on the action taken
+alone creates no edge. If all actions of j are compared, row j does not depend on the action taken
 by j; it depends on s, w and a^{-j}. Environments without `local_state` are compared by their
 observations, which usually contain more and give more edges.
 
@@ -118,7 +118,13 @@ def intervene_rollout(
 
 
 def intervene_batch(
-    env: Environment, batch: Batch, *, horizon: int = 1, chunk: int | None = None
+    env: Environment,
+    batch: Batch,
+    *,
+    horizon: int = 1,
+    chunk: int | None = None,
+    alternatives: int | None = None,
+    key: PRNGKeyArray | None = None,
 ) -> Interventions:
     """Graphs [T, B, N, N] for all steps of a batch recorded with the extras `states` and `keys`.
 
@@ -128,11 +134,16 @@ def intervene_batch(
     the batch. Graphs of steps that are not `batch.valid` are meaningless.
 
     chunk: states processed in parallel; None: as many as fit into `CHUNK_FLOATS`. Affects memory
-      only."""
+      only.
+    alternatives: compare the action taken with at most this many others of each agent and step,
+      drawn at random with `key`; None: with all. Every edge found is one of the full graph. Costs
+      1 + N * alternatives environment steps per step."""
     if horizon < 1:
         raise ValueError(f"horizon must be at least 1, got {horizon}")
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
+    if alternatives is not None and alternatives < 1:
+        raise ValueError(f"alternatives must be at least 1, got {alternatives}")
     length = len(batch.reward)
     step = jnp.arange(length)[:, None] + jnp.arange(horizon)
     inside, step = step < length, jnp.minimum(step, length - 1)
@@ -142,9 +153,14 @@ def intervene_batch(
     keys, actions, counts = (jnp.swapaxes(part, 1, 2) for part in rollouts)  # [T, B, H, ...]
     # At invalid steps nothing is compared, and where a step is costly nothing is played.
     compared = batch.observation.action_mask & batch.valid[..., None, None]
+    if alternatives is not None:
+        if key is None:
+            raise ValueError("alternatives are drawn at random: give a key")
+        compared = _sample(key, compared, batch.action, alternatives)
+    sparse = env.loops_inside or alternatives is not None
     steps = (batch.extras["states"], keys, actions, compared, counts)
     chunk = chunk or _default_chunk(env, batch, horizon)
-    return _map_steps(partial(_intervene, env), steps, batch, chunk)
+    return _map_steps(partial(_intervene, env, sparse=sparse), steps, batch, chunk)
 
 
 def counterfactual_rewards(
@@ -170,14 +186,23 @@ def counterfactual_rewards(
 
 
 class InterventionalSource(GivenSource):
-    """Graphs from the environment's own simulator: `--graph interventional[:H]`."""
+    """Graphs from the environment's own simulator: `--graph interventional[:H[:K]]`."""
 
     needs: frozenset[str] = frozenset({"states", "keys"})
 
-    def __init__(self, horizon: int = 1, rewards: bool = False, env: Environment | None = None):
-        """horizon: number of steps to look ahead. rewards: also return the reward graph B."""
-        check_number("interventional", horizon, "H in --graph interventional:H")
+    def __init__(
+        self,
+        horizon: int = 1,
+        rewards: bool = False,
+        env: Environment | None = None,
+        alternatives: int | None = None,
+    ):
+        """horizon: number of steps to look ahead. rewards: also return the reward graph B.
+        alternatives: as in `intervene_batch`."""
+        check_number("interventional", horizon, "H in --graph interventional:H:K")
+        check_number("alternatives", alternatives, "K in --graph interventional:H:K")
         self.horizon, self.rewards, self.env = horizon, rewards, env
+        self.alternatives = alternatives
 
     def init(self, key: PRNGKeyArray, env: Environment) -> None:
         """No state; the environment is kept for the interventions."""
@@ -200,8 +225,19 @@ class InterventionalSource(GivenSource):
         """The action graph A and, with `rewards`, the reward graph B at no extra cost."""
         if self.env is None:
             raise ValueError("infer needs the environment: call init(key, env) first")
-        found = intervene_batch(self.env, batch, horizon=self.horizon)
+        options = {"horizon": self.horizon, "alternatives": self.alternatives, "key": key}
+        found = intervene_batch(self.env, batch, **options)
         return Graphs(found.action_graph, found.reward_graph if self.rewards else None)
+
+
+def _sample(
+    key: PRNGKeyArray, compared: Bool[Array, "*B N A"], action: Int[Array, "*B N"], n: int
+) -> Bool[Array, "*B N A"]:
+    """The action taken and at most n of the other compared actions, drawn at random."""
+    taken = jax.nn.one_hot(action, compared.shape[-1], dtype=bool)
+    scores = jnp.where(compared & ~taken, jax.random.uniform(key, compared.shape), -1)
+    lowest = lax.top_k(scores, min(n, scores.shape[-1]))[0][..., -1:]
+    return compared & (taken | (scores >= lowest))
 
 
 def _map_steps(function: Callable[..., Any], steps: Any, batch: Batch, chunk: int) -> Any:
@@ -230,18 +266,24 @@ def _intervene(
     actions: Int[Array, "C H N"],
     action_mask: Bool[Array, "C N A"],
     counts: Bool[Array, "C H"],
+    sparse: bool | None = None,
 ) -> Interventions:
-    """`intervene_rollout` for C states."""
+    """`intervene_rollout` for C states.
+
+    sparse: play only the compared branches; None: where a step is costly."""
     # An agent with a single available action reaches only itself: nothing to compare.
     compared = action_mask & (action_mask.sum(axis=-1, keepdims=True) > 1)
 
     def branch(index: Any, source: Array, alternative: Array) -> _Effects:
-        first = actions[index, 0].at[source].set(alternative)
+        first = actions[index, 0].at[source].set(alternative, mode="drop")
         here = jax.tree.map(lambda leaf: leaf[index], state)
         return _play_branch(env, here, keys[index], actions[index], first)
 
-    extremes = _extremes_of_compared if env.loops_inside else _extremes_of_all
-    highest, lowest = extremes(branch, compared)
+    if env.loops_inside if sparse is None else sparse:
+        taken = jax.nn.one_hot(actions[:, 0], compared.shape[-1], dtype=bool)
+        highest, lowest = _extremes_of_compared(branch, compared, taken)
+    else:
+        highest, lowest = _extremes_of_all(branch, compared)
 
     def edges(highest: Array, lowest: Array) -> Bool[Array, "C N N"]:
         scale = jnp.maximum(1, jnp.minimum(jnp.abs(highest), jnp.abs(lowest)))
@@ -252,7 +294,8 @@ def _intervene(
 
 
 Branches = Callable[[Array, Array, Array], _Effects]
-"""From a state's index, a source agent and its action to the effects of that branch."""
+"""From a state's index, a source agent and its action to the effects of that branch; the source N
+stands for nobody, with which the branch is what happened."""
 
 
 def _extremes_of_all(branch: Branches, compared: Bool[Array, "C N A"]) -> tuple[_Effects, _Effects]:
@@ -273,9 +316,32 @@ def _extremes_of_all(branch: Branches, compared: Bool[Array, "C N A"]) -> tuple[
 
 
 def _extremes_of_compared(
+    branch: Branches, compared: Bool[Array, "C N A"], taken: Bool[Array, "C N A"]
+) -> tuple[_Effects, _Effects]:
+    """`_extremes_of_all`, but only the compared branches are played, and that of the actions taken,
+    which is the same for all sources, once per state."""
+    alternatives = compared & ~taken
+    any_played = alternatives.any(axis=(1, 2))
+    factual = jnp.zeros_like(taken[:, :1]).at[:, 0, 0].set(any_played)
+    played = jnp.concatenate([alternatives, factual], axis=1)
+    includes_taken = (compared & taken).any(axis=-1)
+
+    def joined(combine: Callable[[Array, Array], Array], values: Array) -> Array:
+        own, shared = values[:, :-1], values[:, -1:]
+        mask = includes_taken.reshape(*includes_taken.shape, *(1,) * (values.ndim - 2))
+        return jnp.where(mask, combine(own, shared), own)
+
+    highest, lowest = _extremes_of_played(branch, played)
+    return (
+        jax.tree.map(partial(joined, jnp.maximum), highest),
+        jax.tree.map(partial(joined, jnp.minimum), lowest),
+    )
+
+
+def _extremes_of_played(
     branch: Branches, compared: Bool[Array, "C N A"]
 ) -> tuple[_Effects, _Effects]:
-    """`_extremes_of_all`, but only the compared branches are played, a part of them at a time."""
+    """Maximum and minimum over the given branches of each source, played a part at a time."""
     n_states, n_agents, n_actions = compared.shape
     shapes = jax.eval_shape(branch, *(jnp.int32(0),) * 3)
     floats = ACCELERATOR_PART_FLOATS if launch_bound() else PART_FLOATS

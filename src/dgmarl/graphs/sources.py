@@ -237,14 +237,16 @@ def _interventional(
 ) -> GraphSource:
     from dgmarl.graphs.interventional import InterventionalSource
 
-    if argument and not argument.isdecimal():
+    numbers = argument.split(":") if argument else ["1"]
+    if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
         raise UsageError(
             f"interventional:{argument} needs a number of steps, 1 or more, for example "
-            "interventional:2; for a reward graph use --credit.reward-graph measured."
+            "interventional:2, or also a number of alternative actions per agent, "
+            "interventional:1:2; for a reward graph use --credit.reward-graph measured."
         )
     measured = getattr(config.credit, "reward_graph", "none") == "measured"
-    horizon = int(argument[:20] or 1)  # int() refuses very long texts
-    return InterventionalSource(horizon, rewards=measured, env=env)
+    horizon, *alternatives = (int(number[:20]) for number in numbers)  # int() refuses long texts
+    return InterventionalSource(horizon, measured, env, *alternatives)
 
 
 def _learned(argument: str, config: TrainConfig, env: Environment, varying: Varying) -> GraphSource:

@@ -286,30 +286,64 @@ def test_new_battles_are_judged_and_shown_without_a_change_of_the_code():
     assert "1.2 of 5 million |" in page_text(short, [], {})
 
 
-def test_an_unfinished_graph_is_compared_after_equally_many_steps():
-    """Evaluations at 0, 1 and 2 million steps, of the unfinished run at 0, 1 and 1.5 million."""
-    whole = battles(
-        mappo_local_fast={}, mappo_global_fast={}, mappo_dg_learned_fast={}, mappo_dg_oracle_fast={}
-    )
+FULL, SAMPLED = "mappo-dg-interventional-fast", "mappo-dg-interventional-sampled2-fast"
+
+
+def on_mmm2(method: str, steps: list[float], returns: list[float]) -> Result:
+    """A made-up result on MMM2 with five equal seeds."""
+    (template,) = [one for one in battles(qmix={}) if one.scenario == "MMM2"]
     seeds = np.ones((5, 1))
-    whole = [
-        one._replace(steps=(seeds * [0, 1e6, 2e6]).astype(int), returns=seeds * [0.0, 10.0, 20.0])
-        for one in whole
-    ]
-    (short,) = (
-        one._replace(
-            method="mappo-dg-interventional-fast",
-            steps=(seeds * [0, 1e6, 1.5e6]).astype(int),
-            returns=seeds * [0.0, 12.0, 17.0],
-        )
-        for one in whole
-        if (one.scenario, one.method) == ("MMM2", "mappo-local-fast")
+    return template._replace(
+        method=method, steps=(seeds * steps).astype(int), returns=seeds * returns
     )
-    section = page_text([*whole, short], [], {}).partition("Every graph after equally many")[2]
-    (row,) = re.findall(r"\| `MMM2` \| .*", section.partition("</details>")[0])
-    cells = [cell.strip().partition(" ")[0] for cell in row.split("|")[2:-1]]
-    assert [float(cell) for cell in cells[:6]] == [10, 10, 10, 10, 12, 2]
-    assert cells[6:] == ["better", "1"]  # of 2 million
+
+
+def baselines_on_mmm2() -> list[Result]:
+    """The other kinds of credit, with evaluations at 0, 1 and 2 million steps."""
+    names = ("local", "global", "dg-learned", "dg-oracle")
+    return [on_mmm2(f"mappo-{name}-fast", [0, 1e6, 2e6], [0.0, 10.0, 20.0]) for name in names]
+
+
+def cells_of_mmm2(results: list[Result], after: str) -> list[str]:
+    """Its cells in the first table after some text, without intervals; empty without a row."""
+    table = page_text(results, [], {}).partition(after)[2].partition("</details>")[0]
+    rows = re.findall(r"\| `MMM2` \| .*", table)
+    cells = rows[0].split("|")[2:-1] if rows else []
+    return [re.sub(r" \[.*?\]", "", cell).strip() for cell in cells]
+
+
+def test_an_unfinished_graph_is_compared_after_equally_many_steps():
+    """Evaluations of the unfinished run are at 0, 1 and 1.5 million steps."""
+    short = on_mmm2(FULL, [0, 1e6, 1.5e6], [0.0, 12.0, 17.0])
+    cells = cells_of_mmm2([*baselines_on_mmm2(), short], "Every graph after equally many")
+    assert [float(cell) for cell in (*cells[:5], cells[6])] == [10, 10, 10, 10, 12, 2]
+    assert (cells[5], *cells[7:]) == ("full", "better", "1 of 2 million")
+
+
+def test_sampled_interventions_stand_beside_full_ones():
+    full = on_mmm2(FULL, [0, 1e6, 1.5e6], [0.0, 12.0, 17.0])
+    sampled = on_mmm2(SAMPLED, [0, 1e6, 2e6], [0.0, 11.0, 19.0])
+    both = [*baselines_on_mmm2(), full, sampled]
+    main = cells_of_mmm2(both, "## SMAClite")
+    assert main[8:10] == ["17.0 after 1.5 million", "19.0"]
+    assert cells_of_mmm2([*baselines_on_mmm2(), sampled], "## SMAClite")[8:10] == ["", "19.0"]
+    # The sampled run got further.
+    equal = cells_of_mmm2(both, "Every graph after equally many")
+    assert [float(cell) for cell in (*equal[:5], equal[6])] == [20, 20, 20, 20, 19, -1]
+    assert (equal[5], *equal[7:]) == ("sampled", "worse", "2 million")
+    compared = cells_of_mmm2(both, "<summary>Full and sampled interventions")
+    assert [float(cell) for cell in compared[:3]] == [12, 11, -1]
+    assert compared[3:] == ["worse", "1 of 2 million"]
+    assert "| `MMM2` | MAPPO-DG interventional-sampled2-fast | 19.0 " in page_text(both, [], {})
+
+
+def test_full_interventions_are_preferred_after_equally_many_steps():
+    full = on_mmm2(FULL, [0, 1e6, 2e6], [0.0, 12.0, 17.0])
+    sampled = on_mmm2(SAMPLED, [0, 1e6, 2.01e6], [0.0, 11.0, 19.0])
+    title = "Every graph after equally many"
+    assert cells_of_mmm2([*baselines_on_mmm2(), full, sampled], title)[4:6] == ["17.0", "full"]
+    assert cells_of_mmm2(baselines_on_mmm2(), title) == []
+    assert "Full and sampled" not in page_text([*baselines_on_mmm2(), full], [], {})
 
 
 def test_battles_won_are_shown_over_training():

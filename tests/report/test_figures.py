@@ -106,6 +106,8 @@ def test_variants_of_a_graph_have_its_colour():
         "oracle-weighted=off": "oracle",
         "learned-threshold=0.7": "learned",
         "learned-tuned": "learned-tuned",
+        "interventional-fast": "interventional",
+        "interventional-sampled2-fast": "interventional-sampled2",
     }
     assert {graph: style(f"ippo-dg-{graph}").colour for graph in colours} == {
         graph: GRAPHS[source] for graph, source in colours.items()

@@ -33,6 +33,8 @@ PICTURES = {
 }
 WON = "final_battle_won"
 """Metric of SMAClite: the share of battles won."""
+INTERVENED, SAMPLED = "dg-interventional", "dg-interventional-sampled2"
+"""Graph credit by interventions with all alternative actions, and with two of them."""
 UNSCALED = "star-spread-unscaled"
 """Benchmark of the control without reward standardisation."""
 Drawn = Mapping[str, Mapping[str, Figure]]
@@ -295,12 +297,15 @@ def battles(results: Sequence[Result], drawn: Drawn) -> str:
 
 Six maps, {_size(own)}. Returns are those of greedy policies, as in the paper; MAPPO was trained
 with the preset *fast*: 128 environments instead of ten. *The better* is the better of local and
-global reward. A won battle gives about 20. Findings: [smaclite.md](smaclite.md#learning-results),
+global reward. *Sampled interventions* give the interventional graph at a fraction of the cost: the
+action taken is compared with two random alternatives per agent and step, not with all of them. A
+won battle gives about 20. Findings: [smaclite.md](smaclite.md#learning-results),
 [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread) and
 [value-based.md](value-based.md#experiments).""",
         _maps_table(own),
         _picture("smaclite", "curves", drawn),
         folded("Every graph after equally many steps", _equal_steps_table(own)),
+        folded("Full and sampled interventions", _sampled_table(own)),
         folded(
             "All runs: battles won, greedy and sampled, and graphs",
             f"""*Sampled* policies were evaluated beside greedy ones; F1 compares learned graphs
@@ -320,8 +325,8 @@ def _maps_table(own: Sequence[Result]) -> str:
         {trio.scenario: trio for trio in trios(own, "smaclite", f"dg-{graph}", FAST)}
         for graph in ("learned", "oracle")
     )
-    others = {f"mappo-dg-interventional{FAST}": "interventional graph"}
-    others |= {"qmix": "QMIX", "qplex": "QPLEX"}
+    others = {f"mappo-{INTERVENED}{FAST}": "interventional graph"}
+    others |= {f"mappo-{SAMPLED}{FAST}": "sampled interventions", "qmix": "QMIX", "qplex": "QPLEX"}
     found = {(one.scenario, one.method): one for one in own}
     rows = []
     for name, full in SMACLITE_STEPS.items():
@@ -339,20 +344,59 @@ def _maps_table(own: Sequence[Result]) -> str:
 
 
 def _equal_steps_table(own: Sequence[Result]) -> str:
-    """One row per map with the interventional graph, which costs most and was not trained to the
-    end everywhere: all kinds of credit after its number of steps."""
-    names = ("local", "global", "dg-learned", "dg-oracle", "dg-interventional")
-    found, rows = {(one.scenario, one.method): one for one in own}, []
+    """One row per map with an interventional graph, which costs most and was not trained to the end
+    everywhere: all kinds of credit after its number of steps."""
+    rows = []
     for scenario in SMACLITE_STEPS:
-        keys = [(scenario, f"mappo-{name}{FAST}") for name in names]
-        if not all(key in found for key in keys):
+        of_map = _fast_of(own, scenario)
+        others = [of_map.get(name) for name in ("local", "global", "dg-learned", "dg-oracle")]
+        kind, longest = _longest_interventions(of_map)
+        if longest is None or not all(others):
             continue
-        local, globe, *graphs = at_equal_steps(*(found[key] for key in keys))
-        advantage = Trio(scenario, "mappo", local, globe, graphs[-1]).advantage
-        cells = [final_text(one) for one in (local, globe, *graphs)]
-        rows.append((f"`{scenario}`", *cells, *judged(advantage), _steps(graphs[-1])))
+        cut = at_equal_steps(*filter(None, others), longest)
+        advantage = Trio(scenario, "mappo", cut[0], cut[1], cut[-1]).advantage
+        cells = (*map(final_text, cut), kind, *judged(advantage), _steps(cut[-1]))
+        rows.append((f"`{scenario}`", *cells))
+    if not rows:
+        return ""
     titles = ("map", "local", "global", "learned graph", "oracle's graph", "interventional graph")
-    return markdown((*titles, "minus the better", "", "steps"), rows) if rows else ""
+    table = markdown((*titles, "interventions", "minus the better", "", "steps"), rows)
+    return f"""The interventional graph is that of full interventions, or of sampled ones where only
+these were trained or were trained for more steps. *Minus the better* is about this graph.
+
+{table}"""
+
+
+def _fast_of(own: Sequence[Result], scenario: str) -> dict[str, Result]:
+    """Results of MAPPO on a map with the preset fast, by kind of credit."""
+    return {
+        one.method.removeprefix("mappo-").removesuffix(FAST): one
+        for one in own
+        if one.scenario == scenario and one.method.endswith(FAST)
+    }
+
+
+def _longest_interventions(of_map: Mapping[str, Result]) -> tuple[str, Result | None]:
+    """Full interventions unless sampled ones have clearly more steps, and which of the two."""
+    full, sampled = of_map.get(INTERVENED), of_map.get(SAMPLED)
+    if sampled and (full is None or is_short(full, sampled.budget)):
+        return "sampled", sampled
+    return "full", full
+
+
+def _sampled_table(own: Sequence[Result]) -> str:
+    """One row per map with both kinds of interventions, after equally many steps."""
+    rows = []
+    for scenario in SMACLITE_STEPS:
+        of_map = _fast_of(own, scenario)
+        if INTERVENED in of_map and SAMPLED in of_map:
+            full, sampled = at_equal_steps(of_map[INTERVENED], of_map[SAMPLED])
+            cells = (final_text(full), final_text(sampled), *judged(difference(sampled, full)))
+            rows.append((f"`{scenario}`", *cells, _steps(full)))
+    if not rows:
+        return ""
+    table = markdown(("map", "full", "sampled", "sampled minus full", "", "steps"), rows)
+    return f"Returns after equally many steps:\n\n{table}"
 
 
 def _battles_table(own: Sequence[Result]) -> str:

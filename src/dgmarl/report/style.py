@@ -16,6 +16,7 @@ GRAPHS = {
     "learned-tuned": "#D055FF",
     "interventional": "#56B4E9",
     "attention": "#D47C32",
+    "interventional-sampled2": "#D04848",
 }
 OTHER = "#8B6F00"
 

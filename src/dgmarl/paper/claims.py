@@ -437,6 +437,8 @@ def _of_mixers(battles: dict[str, Trio], found: Found) -> list[Claim]:
                 for name, one in qmix.items()
                 if name in battles
             ],
+            "On MMM2 QMIX also wins every battle, but does less additional damage than MAPPO with "
+            "global reward",
             lacks=lacking(found, choose("smaclite", maps, ("qmix",))),
         ),
         Claim(

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import mmap
 import os
+import shutil
 import sys
 import tempfile
 from contextlib import suppress
@@ -48,7 +49,12 @@ if "--xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
 hypothesis.settings.register_profile("dgmarl", deadline=None)
 hypothesis.settings.load_profile("dgmarl")
 # What tests train is trusted in a folder of its own, not in the home of who runs them.
-os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="dgmarl-tests-")
+CONFIG_HOME = tempfile.mkdtemp(prefix="dgmarl-tests-")
+os.environ["XDG_CONFIG_HOME"] = CONFIG_HOME
+
+
+def pytest_unconfigure():
+    shutil.rmtree(CONFIG_HOME, ignore_errors=True)
 
 
 @pytest.fixture

@@ -420,7 +420,7 @@ def _battles_won(result: Result) -> tuple[str, str]:
     share = on_grid(result, 101, metric=WON).mean(axis=0)
     enough = np.flatnonzero(share >= 0.9)
     first = f"{enough[0] / 100 * result.budget / 1e6:.2g} million" if enough.size else "never"
-    return f"{share[80:].mean():.3g}", first
+    return f"{share[80:].mean():.2f}", first
 
 
 def _steps(battle: Result) -> str:
@@ -433,7 +433,7 @@ def _steps(battle: Result) -> str:
 def last_mean(result: Result, metric: str) -> str:
     """Mean of a metric over seeds at the last evaluation; empty if it was not measured."""
     values = result.metric(metric)
-    return "" if values is None else f"{values[:, -1].mean():.3g}"
+    return "" if values is None else f"{values[:, -1].mean():.2f}"
 
 
 def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:

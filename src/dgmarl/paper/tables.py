@@ -93,7 +93,7 @@ def iqm_table(together: Aggregates) -> str:
         paper = [f"{of_paper[method]:.2f}" if method in of_paper else ""] if of_paper else []
         steps = [] if together.comparable() else [budget_text(*together.of_method[method])]
         iqm, runs = text(together.iqm(method)), together.runs(method)
-        rows.append((style(method).name, iqm, *paper, f"{worst:.3f}", runs, *steps))
+        rows.append((style(method).name, iqm, *paper, f"{worst:.3g}", runs, *steps))
     paper = ["the paper's IQM"] if of_paper else []
     steps = [] if together.comparable() else ["steps"]
     return markdown(("method", "IQM", *paper, "mean in its worst scenario", "runs", *steps), rows)

@@ -25,7 +25,7 @@ from dgmarl.paper.results_page import (
     with_section,
     write_page,
 )
-from dgmarl.report.figures import data_digest
+from dgmarl.report.figures import data_digest, svg
 from dgmarl.report.results import Result, read_results
 
 ROOT = Path(__file__).parents[2]
@@ -304,46 +304,67 @@ def baselines_on_mmm2() -> list[Result]:
     return [on_mmm2(f"mappo-{name}-fast", [0, 1e6, 2e6], [0.0, 10.0, 20.0]) for name in names]
 
 
-def cells_of_mmm2(results: list[Result], after: str) -> list[str]:
-    """Its cells in the first table after some text, without intervals; empty without a row."""
+def cells_of(results: list[Result], after: str, row: str) -> list[str]:
+    """Cells of a row, named by its first cells, in the first table after some text, without
+    intervals; empty without such a row."""
     table = page_text(results, [], {}).partition(after)[2].partition("</details>")[0]
-    rows = re.findall(r"\| `MMM2` \| .*", table)
-    cells = rows[0].split("|")[2:-1] if rows else []
+    rows = re.findall(rf"\| {re.escape(row)} \|(.*)\|", table)
+    cells = rows[0].split("|") if rows else []
     return [re.sub(r" \[.*?\]", "", cell).strip() for cell in cells]
+
+
+AGAINST = "<summary>Graph credit against the better"
+SIDE_BY_SIDE = "<summary>All interventions and a sample"
 
 
 def test_an_unfinished_graph_is_compared_after_equally_many_steps():
     """Evaluations of the unfinished run are at 0, 1 and 1.5 million steps."""
     short = on_mmm2(FULL, [0, 1e6, 1.5e6], [0.0, 12.0, 17.0])
-    cells = cells_of_mmm2([*baselines_on_mmm2(), short], "Every graph after equally many")
-    assert [float(cell) for cell in (*cells[:5], cells[6])] == [10, 10, 10, 10, 12, 2]
-    assert (cells[5], *cells[7:]) == ("full", "better", "1 of 2 million")
+    results = [*baselines_on_mmm2(), short]
+    cells = cells_of(results, AGAINST, "`MMM2` | interventional")
+    assert [float(cell) for cell in cells[:4]] == [10, 10, 12, 2]
+    assert cells[4:] == ["better", "1 of 2 million"]
+    finished = cells_of(results, AGAINST, "`MMM2` | learned")
+    assert [float(cell) for cell in finished[:4]] == [20, 20, 20, 0]
+    assert finished[4:] == ["open", "2 million"]
 
 
-def test_sampled_interventions_stand_beside_full_ones():
+def test_the_better_baseline_is_that_after_equally_many_steps():
+    """Global reward is ahead first, local reward in the end."""
+    results = [
+        on_mmm2("mappo-local-fast", [0, 1e6, 2e6], [0.0, 5.0, 30.0]),
+        on_mmm2("mappo-global-fast", [0, 1e6, 2e6], [0.0, 11.0, 20.0]),
+        on_mmm2(FULL, [0, 1e6], [0.0, 12.0]),
+    ]
+    cells = cells_of(results, AGAINST, "`MMM2` | interventional")
+    assert [float(cell) for cell in cells[:4]] == [5, 11, 12, 1]
+
+
+def test_sampled_interventions_stand_beside_all_interventions():
     full = on_mmm2(FULL, [0, 1e6, 1.5e6], [0.0, 12.0, 17.0])
     sampled = on_mmm2(SAMPLED, [0, 1e6, 2e6], [0.0, 11.0, 19.0])
     both = [*baselines_on_mmm2(), full, sampled]
-    main = cells_of_mmm2(both, "## SMAClite")
-    assert main[8:10] == ["17.0 after 1.5 million", "19.0"]
-    assert cells_of_mmm2([*baselines_on_mmm2(), sampled], "## SMAClite")[8:10] == ["", "19.0"]
-    # The sampled run got further.
-    equal = cells_of_mmm2(both, "Every graph after equally many")
-    assert [float(cell) for cell in (*equal[:5], equal[6])] == [20, 20, 20, 20, 19, -1]
-    assert (equal[5], *equal[7:]) == ("sampled", "worse", "2 million")
-    compared = cells_of_mmm2(both, "<summary>Full and sampled interventions")
+    main = {
+        one: cells_of(both, "## SMAClite", f"MAPPO-DG {one}")
+        for one in ("interventional-fast", "interventional-sampled2-fast")
+    }
+    assert list(main.values()) == [["17.0 after 1.5 million"], ["19.0"]]
+    compared = cells_of(both, SIDE_BY_SIDE, "`MMM2`")
     assert [float(cell) for cell in compared[:3]] == [12, 11, -1]
     assert compared[3:] == ["worse", "1 of 2 million"]
     assert "| `MMM2` | MAPPO-DG interventional-sampled2-fast | 19.0 " in page_text(both, [], {})
+    assert SIDE_BY_SIDE not in page_text([*baselines_on_mmm2(), full], [], {})
 
 
-def test_full_interventions_are_preferred_after_equally_many_steps():
-    full = on_mmm2(FULL, [0, 1e6, 2e6], [0.0, 12.0, 17.0])
-    sampled = on_mmm2(SAMPLED, [0, 1e6, 2.01e6], [0.0, 11.0, 19.0])
-    title = "Every graph after equally many"
-    assert cells_of_mmm2([*baselines_on_mmm2(), full, sampled], title)[4:6] == ["17.0", "full"]
-    assert cells_of_mmm2(baselines_on_mmm2(), title) == []
-    assert "Full and sampled" not in page_text([*baselines_on_mmm2(), full], [], {})
+def test_figures_leave_out_methods_with_few_scenarios():
+    whole = battles(qmix={}, mappo_local_fast={})
+    alone = [one for one in battles(mappo_local={}) if one.scenario == "MMM"]
+
+    def legend(results: list[Result]) -> str:
+        return svg(draw_figures(results)["smaclite"]["curves"])
+
+    assert legend([*whole, *alone]).count("MAPPO local") == 1
+    assert "MAPPO local" in legend(alone)
 
 
 def test_battles_won_are_shown_over_training():
@@ -351,9 +372,9 @@ def test_battles_won_are_shown_over_training():
     won = np.tile([0.0, 0.5, 1.0, 1.0, 1.0, 0.0], (5, 1))
     steps = np.tile(np.arange(6) * 200_000, (5, 1))
     one = one._replace(steps=steps, returns=20 * won, facts={**one.facts, "final_battle_won": won})
-    line = next(line for line in page_text([one], [], {}).splitlines() if "| QMIX | 0.0" in line)
+    line = next(line for line in page_text([one], [], {}).splitlines() if "` | QMIX | 0.0" in line)
     at_end, last_fifth, first = (cell.strip() for cell in line.split("|")[4:7])
-    assert (at_end, first) == ("0", "0.36 million")  # 0.9 between 0.2 and 0.4 million steps
+    assert (at_end, first) == ("0.00", "0.36 million")  # 0.9 between 0.2 and 0.4 million steps
     assert float(last_fifth) == pytest.approx(0.5, abs=0.01)
 
 

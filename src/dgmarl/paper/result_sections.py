@@ -35,6 +35,13 @@ WON = "final_battle_won"
 """Metric of SMAClite: the share of battles won."""
 INTERVENED, SAMPLED = "dg-interventional", "dg-interventional-sampled2"
 """Graph credit by interventions with all alternative actions, and with two of them."""
+BATTLE_GRAPHS = {
+    "dg-learned": "learned",
+    "dg-oracle": "oracle",
+    SAMPLED: "sampled interventions",
+    INTERVENED: "interventional",
+}
+"""Graphs on SMAClite, by kind of credit."""
 UNSCALED = "star-spread-unscaled"
 """Benchmark of the control without reward standardisation."""
 Drawn = Mapping[str, Mapping[str, Figure]]
@@ -295,17 +302,21 @@ def battles(results: Sequence[Result], drawn: Drawn) -> str:
     return joined(
         f"""## SMAClite
 
-Six maps, {_size(own)}. Returns are those of greedy policies, as in the paper; MAPPO was trained
-with the preset *fast*: 128 environments instead of ten. *The better* is the better of local and
-global reward. *Sampled interventions* give the interventional graph at a fraction of the cost: the
-action taken is compared with two random alternatives per agent and step, not with all of them. A
-won battle gives about 20. Findings: [smaclite.md](smaclite.md#learning-results),
+Six maps, {_size(own)}. Each cell is the final return of
+the greedy policy, as in the paper, and in parentheses the share of battles won over the last fifth
+of training. A won battle gives about 20. *fast* is the preset with 128 environments; the other runs
+of MAPPO have the paper's settings. *interventional-sampled2* compares the action taken with two
+random alternatives per agent and step, *interventional* with all of them. Findings:
+[smaclite.md](smaclite.md#learning-results),
 [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread) and
 [value-based.md](value-based.md#experiments).""",
         _maps_table(own),
         _picture("smaclite", "curves", drawn),
-        folded("Every graph after equally many steps", _equal_steps_table(own)),
-        folded("Full and sampled interventions", _sampled_table(own)),
+        folded(
+            "Graph credit against the better of local and global reward",
+            _battle_graphs_table(own),
+        ),
+        folded("All interventions and a sample of them", _sampled_table(own)),
         folded(
             "All runs: battles won, greedy and sampled, and graphs",
             f"""*Sampled* policies were evaluated beside greedy ones; F1 compares learned graphs
@@ -319,83 +330,60 @@ with the interventional graph. Runs without *fast* use the paper's settings.
 
 
 def _maps_table(own: Sequence[Result]) -> str:
-    """One row per map: local and global credit, graph credit against the better of them, and the
-    methods without that comparison."""
-    learned, oracle = (
-        {trio.scenario: trio for trio in trios(own, "smaclite", f"dg-{graph}", FAST)}
-        for graph in ("learned", "oracle")
-    )
-    others = {f"mappo-{INTERVENED}{FAST}": "interventional graph"}
-    others |= {f"mappo-{SAMPLED}{FAST}": "sampled interventions", "qmix": "QMIX", "qplex": "QPLEX"}
+    """One row per method and one column per map: return and share of battles won."""
     found = {(one.scenario, one.method): one for one in own}
-    rows = []
-    for name, full in SMACLITE_STEPS.items():
-        if name not in learned:
-            continue
-        row = [f"`{name}`", *_compared(learned[name])]
-        row += _compared(oracle[name])[2:] if name in oracle else ("", "", "")
-        row += [final_text(found.get((name, other)), full) for other in others]
-        rows.append((*row, _steps(learned[name].graph)))
-    if not rows:
-        return ""
-    minus = ("minus the better", "")
-    titles = ("map", "local", "global", "learned graph", *minus, "oracle's graph", *minus)
-    return markdown((*titles, *others.values(), "steps"), rows)
-
-
-def _equal_steps_table(own: Sequence[Result]) -> str:
-    """One row per map with an interventional graph, which costs most and was not trained to the end
-    everywhere: all kinds of credit after its number of steps."""
-    rows = []
-    for scenario in SMACLITE_STEPS:
-        of_map = _fast_of(own, scenario)
-        others = [of_map.get(name) for name in ("local", "global", "dg-learned", "dg-oracle")]
-        kind, longest = _longest_interventions(of_map)
-        if longest is None or not all(others):
-            continue
-        cut = at_equal_steps(*filter(None, others), longest)
-        advantage = Trio(scenario, "mappo", cut[0], cut[1], cut[-1]).advantage
-        cells = (*map(final_text, cut), kind, *judged(advantage), _steps(cut[-1]))
-        rows.append((f"`{scenario}`", *cells))
-    if not rows:
-        return ""
-    titles = ("map", "local", "global", "learned graph", "oracle's graph", "interventional graph")
-    table = markdown((*titles, "interventions", "minus the better", "", "steps"), rows)
-    return f"""The interventional graph is that of full interventions, or of sampled ones where only
-these were trained or were trained for more steps. *Minus the better* is about this graph.
-
-{table}"""
-
-
-def _fast_of(own: Sequence[Result], scenario: str) -> dict[str, Result]:
-    """Results of MAPPO on a map with the preset fast, by kind of credit."""
-    return {
-        one.method.removeprefix("mappo-").removesuffix(FAST): one
-        for one in own
-        if one.scenario == scenario and one.method.endswith(FAST)
+    maps = {
+        name: steps
+        for name, steps in SMACLITE_STEPS.items()
+        if any(key[0] == name for key in found)
     }
 
+    def cell(result: Result | None) -> str:
+        if result is None:
+            return ""
+        share, _ = _battles_won(result)
+        short = is_short(result, SMACLITE_STEPS[result.scenario])
+        after = f" after {budget_text(result)}" * short
+        return f"{result.final.mean():.1f}{f' ({share})' * bool(share)}{after}"
 
-def _longest_interventions(of_map: Mapping[str, Result]) -> tuple[str, Result | None]:
-    """Full interventions unless sampled ones have clearly more steps, and which of the two."""
-    full, sampled = of_map.get(INTERVENED), of_map.get(SAMPLED)
-    if sampled and (full is None or is_short(full, sampled.budget)):
-        return "sampled", sampled
-    return "full", full
+    rows = [
+        (style(method).name, *(cell(found.get((name, method))) for name in maps))
+        for method in sorted({method for _, method in found}, key=order)
+    ]
+    titles = (f"`{name}`, {steps / 1e6:g} million" for name, steps in maps.items())
+    return markdown(("method", *titles), rows)
+
+
+def _battle_graphs_table(own: Sequence[Result]) -> str:
+    """One row per map and graph: graph credit against the better of local and global reward, after
+    equally many steps."""
+    rows = []
+    for graph, name in BATTLE_GRAPHS.items():
+        for trio in trios(own, "smaclite", graph, FAST):
+            equal = trio._replace(
+                **dict(zip(("local", "globe", "graph"), at_equal_steps(*trio.results), strict=True))
+            )
+            rows.append((f"`{trio.scenario}`", name, *_compared(equal), _steps(equal.graph)))
+    maps = list(SMACLITE_STEPS)
+    rows.sort(key=lambda row: maps.index(row[0].strip("`")))
+    titles = ("map", "graph", *CREDIT_TITLES, "steps")
+    return markdown(titles, rows) if rows else ""
 
 
 def _sampled_table(own: Sequence[Result]) -> str:
     """One row per map with both kinds of interventions, after equally many steps."""
-    rows = []
+    found, rows = {(one.scenario, one.method): one for one in own}, []
     for scenario in SMACLITE_STEPS:
-        of_map = _fast_of(own, scenario)
-        if INTERVENED in of_map and SAMPLED in of_map:
-            full, sampled = at_equal_steps(of_map[INTERVENED], of_map[SAMPLED])
+        full, sampled = (
+            found.get((scenario, f"mappo-{graph}{FAST}")) for graph in (INTERVENED, SAMPLED)
+        )
+        if full and sampled:
+            full, sampled = at_equal_steps(full, sampled)
             cells = (final_text(full), final_text(sampled), *judged(difference(sampled, full)))
             rows.append((f"`{scenario}`", *cells, _steps(full)))
     if not rows:
         return ""
-    table = markdown(("map", "full", "sampled", "sampled minus full", "", "steps"), rows)
+    table = markdown(("map", "all", "sampled", "sampled minus all", "", "steps"), rows)
     return f"Returns after equally many steps:\n\n{table}"
 
 

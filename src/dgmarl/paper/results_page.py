@@ -7,6 +7,7 @@ Numbers and verdicts are computed from the files in `results/`, except the numbe
 
 import argparse
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -22,8 +23,10 @@ from dgmarl.paper.grids import SIX
 from dgmarl.paper.judging import Claim, Verdict, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER
 from dgmarl.paper.result_sections import (
+    BATTLE_GRAPHS,
     BETTER,
     GRAPHS,
+    SAMPLED,
     battles,
     folded,
     foraging,
@@ -48,10 +51,16 @@ MARKS = (
 
 
 def draw_figures(results: Sequence[Result]) -> dict[str, dict[str, Figure]]:
-    """Matplotlib figures by figure of the paper and kind."""
-    return {
-        name: draw(chosen) for name, figure in FIGURES.items() if (chosen := figure.chosen(results))
-    }
+    """Matplotlib figures by figure of the paper and kind, of methods with results in at least half
+    of the scenarios."""
+    drawn = {}
+    for name, figure in FIGURES.items():
+        chosen = figure.chosen(results)
+        runs = Counter(result.method for result in chosen)
+        enough = len({result.scenario for result in chosen}) / 2
+        if shown := [result for result in chosen if runs[result.method] >= enough]:
+            drawn[name] = draw(shown)
+    return drawn
 
 
 def page_text(
@@ -140,8 +149,9 @@ def _against_better(results: Sequence[Result]) -> str:
     compared = {"Star-Spread": trios(results, "star-spread", "dg")}
     for graph in GRAPHS:
         compared[f"foraging, {graph} graph"] = trios(results, "lbf", f"dg-{graph}")
-    for graph in ("oracle", "learned"):
-        compared[f"SMAClite, {graph} graph"] = trios(results, "smaclite", f"dg-{graph}", FAST)
+    for graph in ("dg-oracle", "dg-learned", SAMPLED):
+        name = f"SMAClite, {BATTLE_GRAPHS[graph]}" + " graph" * (graph != SAMPLED)
+        compared[name] = trios(results, "smaclite", graph, FAST)
     lines = []
     for name, found in compared.items():
         verdicts = [verdict(trio.advantage) for trio in found]

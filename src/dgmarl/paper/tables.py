@@ -12,7 +12,7 @@ from dgmarl.report.figures import graph_panels, learning_curves, scenario_panels
 from dgmarl.report.results import Result, budget_text, span
 from dgmarl.report.statistics import Interval, mean_interval
 from dgmarl.report.style import order, style, styles
-from dgmarl.report.table import interval_texts
+from dgmarl.report.table import interval_texts, n_decimals
 
 NEARLY = 1.02
 """Numbers of steps that differ by no more than this factor count as equal."""
@@ -87,13 +87,17 @@ def iqm_table(together: Aggregates) -> str:
     """IQM per method, and the paper's IQM if the scenarios are the paper's six."""
     whole = together.benchmark == "lbf" and set(together.scenarios) == set(SIX)
     of_paper = IQM_OF_PAPER if whole else {}
+    worst = {
+        method: min(values.mean() for values in together.finals(method))
+        for method in together.of_method
+    }
+    decimals = n_decimals(worst.values())
     rows = []
     for method in together.of_method:
-        worst = min(values.mean() for values in together.finals(method))
         paper = [f"{of_paper[method]:.2f}" if method in of_paper else ""] if of_paper else []
         steps = [] if together.comparable() else [budget_text(*together.of_method[method])]
-        iqm, runs = text(together.iqm(method)), together.runs(method)
-        rows.append((style(method).name, iqm, *paper, f"{worst:.3g}", runs, *steps))
+        least, runs = f"{worst[method]:.{decimals}f}", together.runs(method)
+        rows.append((style(method).name, text(together.iqm(method)), *paper, least, runs, *steps))
     paper = ["the paper's IQM"] if of_paper else []
     steps = [] if together.comparable() else ["steps"]
     return markdown(("method", "IQM", *paper, "mean in its worst scenario", "runs", *steps), rows)

@@ -60,11 +60,16 @@ def as_json(results: list[Result]) -> dict[str, Any]:
 
 
 def interval_texts(interval: Interval) -> tuple[str, str]:
-    """Estimate and ends as text: three decimals below 10, one for large returns."""
+    """Estimate and ends as text."""
     values = [value for value in interval if isfinite(value)]
-    decimals = 3 if max(map(abs, values)) < 10 else 1
+    decimals = n_decimals(values)
     estimate, low, high = (f"{value:.{decimals}f}" for value in interval)
     return estimate, f"[{low}, {high}]" if len(values) == 3 else "—"
+
+
+def n_decimals(returns: Iterable[float]) -> int:
+    """Decimals of returns that are shown together: three below 10, one for larger ones."""
+    return 3 if max(map(abs, returns)) < 10 else 1
 
 
 def _final_returns(benchmark: str, results: list[Result]) -> Table:

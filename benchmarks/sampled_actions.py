@@ -1,8 +1,8 @@
 """What a sample of alternative actions finds: `python benchmarks/sampled_actions.py`.
 
 `interventional:1:K` compares the action taken with K random available alternatives of each agent
-and step instead of all. Every edge found is one of the full graph; some are missed. Measured on
-SMAClite in random play, by K:
+and step instead of all. Every edge found is one of the full graph; some are missed. Measured in
+random play on SMAClite and foraging, by K:
 
 - recall: the share of the full graph's edges between different agents that the sample finds;
 - cost: environment steps played, as a share of those of the full measurement;
@@ -25,6 +25,10 @@ from dgmarl.graphs.interventional import intervene_batch
 from dgmarl.rollout import Batch
 
 MAPS = ("MMM", "MMM2", "corridor", "bane_vs_bane", "25m_vs_30m", "3s5z_vs_3s6z")
+FORAGING = ("10x10-3p-3f", "15x15-4p-3f", "8x8-2p-4f-coop")
+ENVS = (*(f"smaclite/{name}" for name in MAPS), *(f"lbf/{name}" for name in FORAGING))
+GAMES = 64
+"""Games of foraging, whose steps are cheap."""
 SAMPLES = (1, 2, 4)
 
 
@@ -94,19 +98,22 @@ def main() -> None:
     )
     parser.add_argument("--battles", type=int, default=2)
     parser.add_argument("--length", type=int, default=30, help="steps of each battle")
-    parser.add_argument("--maps", nargs="*", default=MAPS)
+    parser.add_argument("--envs", nargs="*", default=ENVS, help="others keep what the file has")
     parser.add_argument("--out", type=Path, default=ROOT / "results/graphs/sampled-actions.json")
     options = parser.parse_args()
-    report: dict[str, Any] = {
+    stored = json.loads(options.out.read_text()) if options.out.is_file() else {}
+    report: dict[str, Any] = stored | {
         "jax": jax.__version__,
         "battles": options.battles,
         "length": options.length,
+        "games": GAMES,
     }
-    for name in options.maps:
-        env = make_env(f"smaclite/{name}")
-        batch = play(env, options.battles, options.length)
-        report[f"smaclite/{name}"] = measured(env, batch)
-        print(name, json.dumps(report[f"smaclite/{name}"]), flush=True)
+    for name in options.envs:
+        env = make_env(name)
+        is_battle = name.startswith("smaclite/")
+        batch = play(env, options.battles if is_battle else GAMES, options.length)
+        report[name] = measured(env, batch)
+        print(name, json.dumps(report[name]), flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -103,6 +103,11 @@ def test_saved_options_give_the_same_page(capsys, tmp_path):
         (["watch", "no_such_module:Env"], ["no_such_module"]),
         (["watch", "--config", "none.yaml"], ["none.yaml", "cannot be read"]),
         (["watch", "star-spread/3", "--config"], ["--config needs"]),
+        (
+            ["watch", "star-spread/3", "--out", "page.pdf"],
+            ["--out is page.pdf", ".html or", ".mp4"],
+        ),
+        (["report", "nothing", "--out", "page"], ["--out is page", ".html"]),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(

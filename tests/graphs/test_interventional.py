@@ -16,6 +16,7 @@ from dgmarl.envs.lbf.types import EAST, LOAD, NONE, WEST, State
 from dgmarl.errors import UsageError
 from dgmarl.graphs.interventional import (
     InterventionalSource,
+    _extremes_of_played,
     _sample,
     intervene,
     intervene_batch,
@@ -325,6 +326,40 @@ def test_playing_only_the_compared_branches_changes_nothing(horizon):
         found.append(jax.jit(jax.vmap(look))(batches))
     jax.tree.map(np.testing.assert_array_equal, *found)
     assert density(found[0].action_graph) > 0
+
+
+def test_an_action_taken_that_is_not_available_is_not_compared(pair):
+    env, batch = pair
+    taken = jax.nn.one_hot(batch.action, env.spec.n_actions, dtype=bool)
+    masked = batch.observation._replace(action_mask=batch.observation.action_mask & ~taken)
+    found = []
+    for env.loops_inside in (True, False):
+        look = jax.jit(partial(intervene_batch, env))
+        found.append(look(batch._replace(observation=masked)))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    with_taken = jax.jit(partial(intervene_batch, env))(batch)
+    assert density(found[0].action_graph) < density(with_taken.action_graph)
+
+
+def test_the_branch_of_the_actions_taken_is_played_once(monkeypatch):
+    env = Chain(horizon=4)
+    env.loops_inside = True
+    state, observation = env.reset(KEY)
+    played = []
+
+    def noted(branch, compared):
+        played.append(np.asarray(compared)[0])
+        return _extremes_of_played(branch, compared)
+
+    monkeypatch.setattr("dgmarl.graphs.interventional._extremes_of_played", noted)
+    action = jnp.zeros(env.spec.n_agents, jnp.int32)
+    intervene(env, state, KEY, action, observation.action_mask)
+    (branches,) = played
+    mask = np.array(observation.action_mask)
+    mask[mask.sum(axis=-1) < 2] = False  # nothing to compare
+    mask[:, 0] = False  # the action taken
+    np.testing.assert_array_equal(branches[:-1], mask)
+    assert branches[-1].sum() == 1
 
 
 @pytest.mark.parametrize("loops_inside", [False, True])

@@ -96,13 +96,25 @@ def test_battles_have_the_papers_steps_and_kinds_of_credit_share_a_program(tmp_p
 def test_a_grid_is_listed_without_building_anything(tmp_path, capsys):
     done = tmp_path / "star-spread" / "n7__ippo-dg.json"
     done.parent.mkdir()
-    done.write_text("{}")
+    done.write_text('{"config": {"steps": 1000000, "seeds": 10}}')
     arguments = ["star-spread", "--only", "n7__ippo-dg", "--out", str(tmp_path), "--list"]
     assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines() == [
         "done     star-spread/n7 ippo-dg: 10 x 1,000,000 steps",
         "waiting  star-spread/n7 ippo-dg-learned: 10 x 1,000,000 steps",
     ]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"config": {"steps": "many"}}', '{"config"'])
+@pytest.mark.parametrize("more", [["--list"], []])
+def test_a_damaged_result_is_neither_done_nor_overwritten(tmp_path, capsys, content, more):
+    path = tmp_path / "star-spread" / "n7__ippo-dg.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    assert main(["star-spread", "--only", "n7__ippo-dg$", "--out", str(tmp_path), *more]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path} is damaged" in line
+    assert path.read_text() == content
 
 
 def test_few_steps_still_give_ten_evaluations(tmp_path):

@@ -185,7 +185,7 @@ def test_a_dry_run_lists_runs_and_estimates(command, tmp_path, capsys, monkeypat
 
 
 def test_figures_and_tables_come_from_published_results_without_training(
-    command, tmp_path, monkeypatch
+    command, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr("dgmarl.sweeps.plan.execute", nothing_is_trained)
     with pytest.raises(AssertionError, match="was trained"):  # without --from
@@ -199,6 +199,7 @@ def test_figures_and_tables_come_from_published_results_without_training(
         given / "8x8-2p-4f-coop__mappo-dg-random0.3.json",
     )
     assert command("all", "--from", str(tmp_path / "given"), "--out", str(tmp_path / "out")) == 0
+    assert "Without results, hence not drawn: mpe, smaclite\n" in capsys.readouterr().out
     written = {
         path.relative_to(tmp_path / "out").as_posix()
         for path in (tmp_path / "out").rglob("*")

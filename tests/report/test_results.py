@@ -185,6 +185,9 @@ def test_different_environments_or_scales_are_not_put_together(tmp_path):
         ("random:0.3", "random0.3"),
         ("fixed:/a/b.npy", "fixed"),
         ("/x/my.py:Mine", "Mine"),
+        ("interventional:3", "interventional3"),
+        ("interventional:1:2", "interventional-sampled2"),
+        ("interventional:10:2", "interventional10-sampled2"),
     ],
 )
 def test_graph_sources_have_short_names(graph, tag):

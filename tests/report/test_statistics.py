@@ -6,6 +6,7 @@ from scipy import stats
 
 from dgmarl.report.statistics import (
     ESTIMATORS,
+    Interval,
     aggregate_band,
     aggregate_interval,
     contrast_interval,
@@ -146,15 +147,44 @@ def test_the_interval_of_a_mean_is_nearly_the_normal_one():
     )
 
 
-def test_a_contrast_of_two_is_a_difference_with_both_spreads():
-    first, second = RNG.normal(3.0, 1.0, 50), RNG.normal(1.0, 2.0, 40)
-    difference = contrast_interval([first, second], [1, -1])
-    assert difference.estimate == pytest.approx(first.mean() - second.mean())
-    half_width = 1.96 * np.sqrt(first.var() / 50 + second.var() / 40)
-    assert (difference.high - difference.low) / 2 == pytest.approx(half_width, rel=0.05)
+def test_a_contrast_of_two_has_welchs_interval():
+    first, second = RNG.normal(3.0, 1.0, 5), RNG.normal(1.0, 2.0, 9)
+    low, high = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    np.testing.assert_allclose(
+        contrast_interval([first, second], [1, -1]), (first.mean() - second.mean(), low, high)
+    )
 
 
-def test_equal_groups_are_resampled_independently():
+def test_a_contrast_of_one_has_students_interval():
+    values = RNG.normal(3.0, 1.0, 5)
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    np.testing.assert_allclose(contrast_interval([values], [1]), (values.mean(), low, high))
+
+
+def test_equal_runs_have_a_contrast_without_width():
+    assert contrast_interval([np.full(5, 20.0), np.full(5, 18.0)], [1, -1]) == (2, 2, 2)
+    assert np.isnan(contrast_interval([np.ones(1), np.zeros(5)], [1, -1])[1:]).all()
+
+
+def test_contrasts_of_few_runs_cover_95_percent_where_the_bootstrap_does_not():
+    generator = np.random.default_rng(0)
+    groups = [list(generator.normal(size=(2, 5))) for _ in range(1000)]
+
+    def excludes_zero(interval: Interval) -> bool:
+        return not interval.low <= 0 <= interval.high
+
+    welch = np.mean([excludes_zero(contrast_interval(each, [1, -1])) for each in groups])
+    bootstrap = np.mean(
+        [
+            excludes_zero(aggregate_interval(each, lambda g: mean(g[:1]) - mean(g[1:]), 500))
+            for each in groups[:400]
+        ]
+    )
+    assert welch < 0.06
+    assert bootstrap > 0.09
+
+
+def test_equal_groups_are_independent():
     values = RNG.normal(size=10)
     difference = contrast_interval([values, values], [1, -1])
     assert difference.estimate == pytest.approx(0)

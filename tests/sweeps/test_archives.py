@@ -10,7 +10,7 @@ from dgmarl.config.resolve import resolve
 from dgmarl.errors import RunError
 from dgmarl.sweeps.archives import newest_checkpoint, pack, unpack
 from dgmarl.sweeps.planned import PlannedRun
-from tests.tiny import GIFT
+from tests.tiny import GIFT, write_result
 
 CONFIG = resolve(GIFT, "ippo-local", {}, seeds=1, steps=100, graph="oracle")
 
@@ -51,7 +51,8 @@ def test_a_run_arrives_as_it_was_sent_and_older_checkpoints_go(tmp_path):
 
 
 def test_the_result_of_a_finished_run_arrives_at_its_place(tmp_path):
-    write(tmp_path / "there", {"results/run.json": "{}", "folder/config.yaml": "new"})
+    write(tmp_path / "there", {"folder/config.yaml": "new"})
+    write_result(run_in(tmp_path / "there"))
     archive = pack(run_in(tmp_path / "there"))
     unpack(archive, run_in(tmp_path / "here"))
     assert contents(tmp_path / "here") == contents(tmp_path / "there")

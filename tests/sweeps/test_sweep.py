@@ -21,7 +21,7 @@ from dgmarl.sweeps import executor
 from dgmarl.sweeps.plan import begin_sweep, plan_grid
 from dgmarl.sweeps.run_locks import claimed
 from dgmarl.sweeps.status import sweep_status
-from tests.tiny import GIFT, SMALL
+from tests.tiny import GIFT, SMALL, write_result
 
 GRID = {**SMALL, "env": GIFT, "method": ["ippo-local", "ippo-dg"], "seeds": 1, "steps": 40}
 LAUNCH = [sys.executable, "-c", "from dgmarl.cli import main; main()", "sweep"]
@@ -37,8 +37,7 @@ def trained(monkeypatch):
         return [SimpleNamespace(interrupted=False) for _ in recorders]
 
     def finish(run, result):
-        run.result_file.parent.mkdir(parents=True, exist_ok=True)
-        run.result_file.write_text("{}")
+        write_result(run)
         return executor.Outcome("published", "")
 
     monkeypatch.setattr(executor, "train_all", train)

@@ -76,9 +76,12 @@ class Output(NamedTuple):
 
     folder: bool = False
     """The path is a folder rather than a file."""
+    suffixes: tuple[str, ...] = ()
+    """Allowed suffixes of a file; empty: all."""
 
 
 OutputFile = Annotated[Path, Output()]
+PageFile = Annotated[Path, Output(suffixes=(".html", ".htm"))]
 OutputFolder = Annotated[Path, Output(folder=True)]
 OptionalFolder = Annotated[Path | None, Output(folder=True), left_out("DIR")]
 
@@ -153,4 +156,14 @@ def check_command(command: Any, arguments: list[str]) -> None:
             raise UsageError(f"{flag} is empty: give a path, or leave it out.")
         for mark in typing.get_args(hints[field.name])[1:]:
             if isinstance(mark, Output) and value is not None:
-                refuse_unwritable(value, folder=mark.folder)
+                _check_output(flag, value, mark)
+
+
+def _check_output(flag: str, path: Path, mark: Output) -> None:
+    """Validate the suffix of an output path and that it can be written."""
+    refuse_unwritable(path, folder=mark.folder)
+    if mark.suffixes and path.suffix.lower() not in mark.suffixes:
+        raise UsageError(
+            f"{flag} is {path}, but the file must end in {' or '.join(mark.suffixes)}, which is "
+            "its format."
+        )

@@ -10,7 +10,9 @@ import tyro
 from dgmarl.cli.common import (
     OptionalCount,
     Options,
+    Output,
     OutputFile,
+    PageFile,
     RunPath,
     Trust,
     counted,
@@ -88,7 +90,7 @@ class Watch(Trusting):
     """Policy of a run folder: the final one, that of the best evaluation, or random actions."""
     trained_seed: OptionalCount = None
     """Seed of the run whose policy is used; default: the first."""
-    out: OutputFile = Path("replay.html")
+    out: Annotated[Path, Output(suffixes=(".html", ".htm", ".gif", ".mp4"))] = Path("replay.html")
     """Page to write; with .gif or .mp4 a movie of the first episode (needs dgmarl[viz])."""
     set: Options = ()
     """Option of the environment."""
@@ -149,7 +151,7 @@ class Graph(Trusting):
     """Random seed of the episodes."""
     trained_seed: OptionalCount = None
     """Seed of the run whose policy is used; default: the first."""
-    out: OutputFile = Path("graph.html")
+    out: PageFile = Path("graph.html")
     """Page to write."""
 
     def run(self) -> int:

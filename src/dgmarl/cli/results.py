@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from dgmarl.cli.common import Output, OutputFile, counted, left_out, status
+from dgmarl.cli.common import Output, PageFile, counted, left_out, status
 from dgmarl.errors import UsageError
 from dgmarl.files import write_atomic
 
@@ -56,7 +56,7 @@ class Report:
 
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], left_out("RUN")]]
     """Run folders, folders of them, SCENARIO__METHOD.json files or marl-eval files."""
-    out: OutputFile = Path("report.html")
+    out: PageFile = Path("report.html")
     """Page to write."""
     title: str = "Report"
     """Heading of the page."""

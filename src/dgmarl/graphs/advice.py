@@ -16,7 +16,8 @@ def uninformative(density: float, graph: str, progress: float = 1.0) -> str:
     if density < NOTHING and not (early and kind in ("learned", "attention")):
         return (
             f"The {kind} graph has no edges (density {density:.3f}), so graph credit equals local "
-            "credit: influence may act through a state (try --graph interventional:2), through "
+            "credit: influence may act through a state (try --graph interventional:H with a larger "
+            "H), through "
             "rewards only (--credit.reward-graph measured), or not be visible in local_state."
         )
     if kind == "learned" and density > EVERYTHING:

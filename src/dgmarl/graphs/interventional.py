@@ -113,7 +113,8 @@ def intervene_rollout(
     counts = jnp.ones(actions.shape[:1], bool) if counts is None else counts
     _check_shapes(env, keys, actions, action_mask, counts)
     rows = (state, keys, actions, action_mask, counts)
-    found = _intervene(env, *jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), rows))
+    rows = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), rows)
+    found = _intervene(env, *rows, sparse=env.loops_inside)
     return jax.tree.map(lambda leaf: leaf[0], found)
 
 
@@ -137,7 +138,7 @@ def intervene_batch(
       only.
     alternatives: compare the action taken with at most this many others of each agent and step,
       drawn at random with `key`; None: with all. Every edge found is one of the full graph. Costs
-      1 + N * alternatives environment steps per step."""
+      at most 1 + N * alternatives environment steps per step and unit of `horizon`."""
     if horizon < 1:
         raise ValueError(f"horizon must be at least 1, got {horizon}")
     if chunk is not None and chunk < 1:
@@ -236,8 +237,9 @@ def _sample(
     """The action taken and at most n of the other compared actions, drawn at random."""
     taken = jax.nn.one_hot(action, compared.shape[-1], dtype=bool)
     scores = jnp.where(compared & ~taken, jax.random.uniform(key, compared.shape), -1)
-    lowest = lax.top_k(scores, min(n, scores.shape[-1]))[0][..., -1:]
-    return compared & (taken | (scores >= lowest))
+    # Ranks rather than a threshold: equal scores would exceed n.
+    rank = jnp.argsort(jnp.argsort(-scores, axis=-1), axis=-1)
+    return compared & (taken | (rank < n))
 
 
 def _map_steps(function: Callable[..., Any], steps: Any, batch: Batch, chunk: int) -> Any:
@@ -266,11 +268,9 @@ def _intervene(
     actions: Int[Array, "C H N"],
     action_mask: Bool[Array, "C N A"],
     counts: Bool[Array, "C H"],
-    sparse: bool | None = None,
+    sparse: bool,
 ) -> Interventions:
-    """`intervene_rollout` for C states.
-
-    sparse: play only the compared branches; None: where a step is costly."""
+    """`intervene_rollout` for C states. sparse: play only the compared branches."""
     # An agent with a single available action reaches only itself: nothing to compare.
     compared = action_mask & (action_mask.sum(axis=-1, keepdims=True) > 1)
 
@@ -279,7 +279,7 @@ def _intervene(
         here = jax.tree.map(lambda leaf: leaf[index], state)
         return _play_branch(env, here, keys[index], actions[index], first)
 
-    if env.loops_inside if sparse is None else sparse:
+    if sparse:
         taken = jax.nn.one_hot(actions[:, 0], compared.shape[-1], dtype=bool)
         highest, lowest = _extremes_of_compared(branch, compared, taken)
     else:

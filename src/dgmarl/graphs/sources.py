@@ -198,6 +198,8 @@ def _refuse_incomplete(text: str, source: Any, members: tuple[str, ...]) -> None
 def fixed_source(path: str) -> FixedSource:
     """A matrix from a text file of 0s and 1s, separated by spaces or commas, or from a .npy file
     (never a pickle). Self-loops are always set."""
+    if not path:
+        raise UsageError("fixed needs a file with rows of 0 and 1, for example fixed:graph.txt.")
     content = read_bytes(path, MOST_BYTES)
     try:
         # NumPy reads the content, not the path: loadtxt would fetch URLs.
@@ -228,8 +230,9 @@ def _number(text: str, highest: float, sentence: str) -> float:
 
 
 def _random(argument: str, config: TrainConfig, env: Environment, varying: Varying) -> GraphSource:
+    given = f"random:{argument}" if argument else "random without a number"
     advice = "is not a probability: choose a number from 0 to 1, for example random:0.3."
-    return RandomSource(_number(argument, 1, f"random:{argument} {advice}"))
+    return RandomSource(_number(argument, 1, f"{given} {advice}"))
 
 
 def _interventional(
@@ -240,8 +243,8 @@ def _interventional(
     numbers = argument.split(":") if argument else ["1"]
     if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
         raise UsageError(
-            f"interventional:{argument} needs a number of steps, 1 or more, for example "
-            "interventional:2, or also a number of alternative actions per agent, "
+            f"interventional:{argument} needs a number of steps H and may have a number K of "
+            "alternative actions per agent, both 1 or more, for example interventional:2 or "
             "interventional:1:2; for a reward graph use --credit.reward-graph measured."
         )
     measured = getattr(config.credit, "reward_graph", "none") == "measured"

@@ -77,6 +77,8 @@ class Reproduce(Programs):
             written = reproduce.write_figures(figures, results, self.out)
             page = reproduce.write_page(figures, results, self.out)
         print(f"{counted(len(written), 'file')} of figures and tables in {self.out}")
+        if missing := [one.name for one in figures if not one.chosen(results)]:
+            print(f"Without results, hence not drawn: {', '.join(missing)}")
         print(f"Open {page.absolute().as_uri()}")
         return 0
 

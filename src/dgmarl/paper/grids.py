@@ -15,6 +15,7 @@ from dgmarl.config.presets import Preset
 from dgmarl.config.resolve import resolve
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
+from dgmarl.runs.reading import graph_tag
 
 BACKBONES = {"ippo": "IPPO", "mappo": "MAPPO"}
 SEEDS = 10
@@ -142,8 +143,7 @@ def _runs(
     for scenario, variant in product(scenarios, variants):
         method, graph, preset, changes, overrides = variant
         named = preset if benchmark == family and preset != "paper" else ""
-        name = graph.replace(":1:", "-sampled").replace(":", "")
-        label = "-".join(filter(None, (method, name, named, changes)))
+        label = "-".join(filter(None, (method, graph_tag(graph), named, changes)))
         env = f"{family}/{scenario.removeprefix('n') if family == 'star-spread' else scenario}"
         options = (method, steps, graph or "oracle", preset, overrides, seeds)
         runs.append(Run(benchmark, scenario, label, env, *options))
@@ -218,8 +218,8 @@ ANNEALED = tuple(
 
 
 def _battles(scenario: str, steps: int) -> list[Variant]:
-    """MAPPO with local, global and learned-graph credit (presets fast and paper) and with two given
-    graphs (fast); QMIX and QPLEX."""
+    """MAPPO with local, global and learned-graph credit (presets fast and paper), with oracle and
+    interventional graphs (fast); QMIX and QPLEX."""
     credits = (Variant("mappo-local"), Variant("mappo-global"), Variant("mappo-dg", "learned"))
     # One evaluation of 100 battles costs as much as ten iterations.
     rarely = {"evaluation.interval": max(100_000, steps // 20)}

@@ -1,6 +1,7 @@
 """Verdicts on the paper's claims, from comparisons of our results by 95 % intervals."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ from dgmarl.report.statistics import (
     aggregate_interval,
     contrast_interval,
     iqm,
-    mean_interval,
 )
 
 Answer = Literal["yes", "open", "no"]
@@ -35,6 +35,8 @@ class Claim(NamedTuple):
     lacks: tuple[Run, ...] = ()
     """Missing runs with the paper's number of steps."""
     benchmark: str = ""
+    yes: str = "for it"
+    """How the comparisons that do not speak against the claim are called."""
 
     @property
     def verdict(self) -> Verdict:
@@ -54,7 +56,7 @@ class Claim(NamedTuple):
 
     def counted(self) -> str:
         """Number of comparisons per answer, as text."""
-        words: dict[Answer, str] = {"yes": "for it", "open": "open", "no": "against it"}
+        words: dict[Answer, str] = {"yes": self.yes, "open": "open", "no": "against it"}
         counts = {word: self.answers.count(answer) for answer, word in words.items()}
         return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
@@ -92,8 +94,21 @@ class Trio(NamedTuple):
 
     @property
     def advantage(self) -> Interval:
-        """Mean of graph credit minus that of the better baseline, seeds resampled independently."""
-        return difference(self.graph, self.better_baseline)
+        """Mean of graph credit minus that of the better baseline, after equally many steps."""
+        equal = self.at_equal_steps()
+        return difference(equal.graph, equal.better_baseline)
+
+    def at_equal_steps(self) -> "Trio":
+        """The three results up to the smallest of their numbers of steps."""
+        local, globe, graph = at_equal_steps(*self.results)
+        return self._replace(local=local, globe=globe, graph=graph)
+
+    @property
+    def late_advantage(self) -> Interval:
+        """`advantage` of mean returns over the last fifth of training, of results with equally many
+        steps."""
+        local, globe, graph = (on_grid(one, 101)[:, 80:].mean(axis=1) for one in self.results)
+        return contrast_interval([graph, max((local, globe), key=np.mean)], [1, -1])
 
     @property
     def n_agents(self) -> int:
@@ -166,6 +181,12 @@ def iqm_contrast(
     return aggregate_interval(strata, estimator)
 
 
+MANY_SEEDS = 100
+"""Larger numbers of seeds are not estimated."""
+NOT_AGAINST = "not against it"
+"""Name of comparisons by `not_below`."""
+
+
 def answer(interval: Interval) -> Answer:
     """Whether a difference is above 0; open if its interval contains 0."""
     return "yes" if interval.low > 0 else "no" if interval.high < 0 else "open"
@@ -185,8 +206,31 @@ def opposite(given: Answer) -> Answer:
 def is_above(result: Result, bound: float) -> Answer:
     """Whether the final return in foraging is above a bound; open if it is below with clearly fewer
     steps than the paper's."""
-    above = answer(mean_interval(result.final - bound))
+    above = answer(distance(result, bound))
     return "open" if above == "no" and is_short(result, LBF_STEPS) else above
+
+
+def distance(result: Result, bound: float) -> Interval:
+    """Mean final return minus a bound."""
+    return contrast_interval([result.final - bound], [1])
+
+
+def sentences(*parts: str) -> str:
+    """Sentences without their last full stop, joined; empty ones are left out."""
+    return ". ".join(filter(None, parts))
+
+
+def seeds_needed(intervals: Iterable[Interval], seeds: int) -> str:
+    """Sentence with the number of seeds that would decide the open ones of some comparisons, if
+    means and spreads stayed as they are; empty if none is open."""
+    ratios = [
+        (one.high - one.low) / 2 / abs(one.estimate) for one in intervals if answer(one) == "open"
+    ]
+    if not ratios or not np.isfinite(ratios).all():
+        return ""
+    count = ceil(seeds * max(ratios) ** 2)
+    number = f"about {count}" if count <= MANY_SEEDS else f"more than {MANY_SEEDS}"
+    return f"With these means and spreads {number} seeds would decide"
 
 
 def lacking(found: Found, runs: Iterable[Run]) -> tuple[Run, ...]:

@@ -356,18 +356,23 @@ def _maps_table(own: Sequence[Result]) -> str:
 
 def _battle_graphs_table(own: Sequence[Result]) -> str:
     """One row per map and graph: graph credit against the better of local and global reward, after
-    equally many steps."""
+    equally many steps, at the end and over the last fifth."""
     rows = []
-    for graph, name in BATTLE_GRAPHS.items():
-        for trio in trios(own, "smaclite", graph, FAST):
-            equal = trio._replace(
-                **dict(zip(("local", "globe", "graph"), at_equal_steps(*trio.results), strict=True))
-            )
-            rows.append((f"`{trio.scenario}`", name, *_compared(equal), _steps(equal.graph)))
-    maps = list(SMACLITE_STEPS)
-    rows.sort(key=lambda row: maps.index(row[0].strip("`")))
-    titles = ("map", "graph", *CREDIT_TITLES, "steps")
-    return markdown(titles, rows) if rows else ""
+    for scenario in SMACLITE_STEPS:
+        of_map = [one for one in own if one.scenario == scenario]
+        for graph, name in BATTLE_GRAPHS.items():
+            for trio in trios(of_map, "smaclite", graph, FAST):
+                trio = trio.at_equal_steps()
+                late = judged(trio.late_advantage)
+                rows.append((f"`{scenario}`", name, *_compared(trio), *late, _steps(trio.graph)))
+    if not rows:
+        return ""
+    titles = ("map", "graph", *CREDIT_TITLES, "over the last fifth", "", "steps")
+    return f"""The last evaluation alone says little where policies alternate between winning and
+losing; *over the last fifth* compares mean returns over the last fifth of training with those of
+the better of local and global reward there.
+
+{markdown(titles, rows)}"""
 
 
 def _sampled_table(own: Sequence[Result]) -> str:
@@ -395,7 +400,7 @@ def _battles_table(own: Sequence[Result]) -> str:
         cells += [last_mean(result, name) for name in metrics]
         name = (f"`{result.scenario}`", style(result.method).name)
         rows.append((*name, final_text(result), *cells, len(result.final), _steps(result)))
-    greedy = ("greedy return", "won", "over the last fifth", "90 % won after")
+    greedy = ("greedy return", "won", "over the last fifth", "90 % won first after")
     titles = ("map", "method", *greedy, "sampled return", "won", "density", "F1")
     return markdown((*titles, "seeds", "steps"), rows)
 

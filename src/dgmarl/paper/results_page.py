@@ -20,7 +20,7 @@ from dgmarl.paper.claims import FAST, claims
 from dgmarl.paper.credit_page import credit_section
 from dgmarl.paper.graphs_page import graphs_section
 from dgmarl.paper.grids import SIX
-from dgmarl.paper.judging import Claim, Verdict, trios
+from dgmarl.paper.judging import Claim, Verdict, sentences, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER
 from dgmarl.paper.result_sections import (
     BATTLE_GRAPHS,
@@ -136,12 +136,14 @@ def _head(results: Sequence[Result], judged: Sequence[Claim]) -> str:
 Short answer: {_verdicts(judged)}
 {_against_better(results)}
 
-Numbers are means over seeds of the last evaluation ({episodes} episodes), not of the best one, with
-95 % percentile-bootstrap intervals over seeds in brackets. *Better* and *worse* mean that the
-interval of a difference excludes 0, *open* that it does not; there is no correction for multiple
-comparisons. In figures, lines are means over seeds, and bands and bars are 95 % intervals. The data
-are in `results/BENCHMARK/SCENARIO__METHOD.json`; `dgmarl table results` prints all final
-returns."""
+Numbers are means over seeds of the last evaluation ({episodes} episodes), not of the best one.
+Differences have 95 % intervals by Welch's t in brackets. *Better* and *worse* mean that such an
+interval excludes 0, *open* that it does not; there is no correction for multiple comparisons, and
+choosing the better of local and global reward afterwards favours these. Means have 95 %
+percentile-bootstrap intervals over seeds, as do bands and bars in figures, so that they can be
+compared with those of other papers; with five seeds they are too narrow. Figures show methods with
+results in at least half of the scenarios. The data are in
+`results/BENCHMARK/SCENARIO__METHOD.json`; `dgmarl table results` prints all final returns."""
 
 
 def _against_better(results: Sequence[Result]) -> str:
@@ -170,7 +172,7 @@ def _agreement(judged: Sequence[Claim]) -> str:
             claim.paper,
             f"**{claim.verdict}**",
             claim.counted(),
-            ". ".join(filter(None, (claim.reason if claim.is_doubted else "", claim.budget()))),
+            sentences(claim.reason if claim.is_doubted else "", claim.budget()),
         )
         for claim in judged
     ]
@@ -179,10 +181,11 @@ def _agreement(judged: Sequence[Claim]) -> str:
 
 Each comparison is of one backbone in one scenario, or between two scenarios. It is for or against a
 claim if its 95 % interval excludes 0; if the claim is that one method is as good as another, it is
-for the claim unless the interval lies below 0. On SMAClite, MMM is judged with the paper's settings
-and the other maps with the preset *fast*. Theoretical claims are checked in
-[theory.md](theory.md). The paper attributes MAPPO's instability on SMAClite to hyperparameters;
-MAPPO is unstable here too (corridor, bane_vs_bane, 3s5z_vs_3s6z), but the cause was not tested.
+*not against it* unless the interval lies below 0, and counts for the claim. On SMAClite, MMM is
+judged with the paper's settings and the other maps with the preset *fast*. Theoretical claims are
+checked in [theory.md](theory.md). The paper attributes MAPPO's instability on SMAClite to
+hyperparameters; MAPPO is unstable here too (corridor, bane_vs_bane, 3s5z_vs_3s6z), but the cause
+was not tested.
 
 {markdown(titles, rows)}"""
 

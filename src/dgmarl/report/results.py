@@ -117,8 +117,8 @@ def read_results(folder: Path) -> list[Result]:
     """All published results below a folder, in the order of `place`."""
     if not folder.is_dir():
         raise UsageError(
-            f"{folder} is not a folder: give one with files SCENARIO__METHOD.json, for example "
-            "results/lbf."
+            f"{folder} is not a folder: give one with files SCENARIO__METHOD.json in it or in its "
+            "folders, such as results."
         )
     paths = _published_below(folder)
     if not paths:

@@ -1,4 +1,5 @@
-"""Point estimates with 95 % percentile-bootstrap intervals over runs.
+"""Point estimates with 95 % intervals over runs: percentile-bootstrap intervals as in rliable, and
+Welch's for differences of means.
 
 A method's scores are a list of strata, one per scenario: `[runs]`, or `[runs, K]` at K points of a
 curve; the number of runs may differ between scenarios. Runs, not episodes, are resampled within
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import stdtrit
 
 N_RESAMPLES = 10_000
 N_RESAMPLES_BAND = 2_000
@@ -113,19 +115,30 @@ def probability_of_improvement(first: Strata, second: Strata) -> Interval:
 
 def mean_interval(values: Float[np.ndarray, "runs"]) -> Interval:
     """Mean over the runs of one scenario."""
-    return contrast_interval([values], [1.0])
+    return aggregate_interval([values], mean)
 
 
 def contrast_interval(
     groups: Sequence[Float[np.ndarray, "runs"]], weights: Sequence[float]
 ) -> Interval:
-    """sum_k weights[k] * mean(groups[k]), the runs of every group resampled independently.
+    """sum_k weights[k] * mean(groups[k]) with Welch's t interval: independent groups of different
+    variances, degrees of freedom by Welch and Satterthwaite.
 
     Weights (1, -1) compare two methods; (1, -1, -1, 1) give the change of a difference between two
-    scenarios."""
-    return aggregate_interval(
-        groups, lambda groups: np.tensordot(weights, _scenario_means(groups), 1)
-    )
+    scenarios. With five or ten normal runs per group it covers 95 %; a percentile-bootstrap
+    interval is too narrow (tests/report/test_statistics.py)."""
+    groups = _checked(groups, ndim=1)
+    estimate = float(np.dot(weights, [group.mean() for group in groups]))
+    if any(len(group) < 2 for group in groups):
+        return Interval(estimate, np.nan, np.nan)
+    sizes = np.array([len(group) for group in groups])
+    squares = np.square(weights) * [group.var(ddof=1) for group in groups] / sizes
+    variance = squares.sum()
+    if variance == 0:
+        return Interval(estimate, estimate, estimate)
+    degrees = variance**2 / (squares**2 / (sizes - 1)).sum()
+    half_width = float(stdtrit(degrees, 0.975) * np.sqrt(variance))
+    return Interval(estimate, estimate - half_width, estimate + half_width)
 
 
 def _scenario_means(strata: Strata) -> Float[np.ndarray, "scenarios *B"]:

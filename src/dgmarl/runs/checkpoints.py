@@ -88,7 +88,7 @@ def load_latest(folder: Path, template: Any, run: str = "") -> tuple[int, Any]:
         except _DamagedError as error:
             problem = f"{path.name} {error}"
             warnings.warn(
-                f"The checkpoint {path} {error}; continuing from the one before it.", stacklevel=2
+                f"The checkpoint {path} {error}; looking for the one before it.", stacklevel=2
             )
     raise UsageError(
         f"{folder} holds no intact checkpoint ({problem}): start the run again in a new folder."

@@ -218,10 +218,13 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def graph_tag(graph: str) -> str:
     """Suffix of a method's name for a graph source: `random0.3` for random:0.3, `Source` for
-    path/to/file.py:Source, `fixed`."""
+    path/to/file.py:Source, `fixed`, `interventional-sampled2` for interventional:1:2."""
     name, _, option = graph.partition(":")
     if name == "fixed" or not option:
         return name
+    horizon, _, sampled = option.partition(":")
+    if name == "interventional" and sampled:
+        return f"{name}{horizon * (horizon != '1')}-sampled{sampled}"
     return option if "." in name or "/" in name else name + option
 
 

@@ -1,10 +1,8 @@
 """Planned runs: configuration, output files and state."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,12 +74,16 @@ class PlannedRun:
 
 @cache
 def _extent(result_file: Path, changed: int) -> tuple[float, float]:
-    """Steps and seeds of a published result; infinite for an unreadable one, which is thus not
+    """Steps and seeds of a published result; a damaged one is refused, and thus neither counted nor
     overwritten. changed: time of the last change, so that changed files are read again."""
-    with suppress(UsageError, ValueError, TypeError, KeyError):
+    try:
         config = from_json(read_bytes(result_file))["config"]
         return float(config["steps"]), float(config["seeds"])
-    return inf, inf
+    except (ValueError, TypeError, KeyError):
+        raise UsageError(
+            f"{result_file} is damaged, it has no configuration with steps and seeds: move it away "
+            "to train its run again."
+        ) from None
 
 
 def batches(runs: Iterable[PlannedRun], batched_runs: int) -> list[list[PlannedRun]]:

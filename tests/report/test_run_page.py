@@ -220,7 +220,7 @@ def test_a_graph_that_says_nothing_is_reported_with_what_to_try(tmp_path, metric
     assert bool(warned) == (words is not None)
     if words is not None:
         assert words in page
-        ahead = "" if "all edges" in words else ":H"
+        ahead = ":H" if "no edges" in words else ":2" if "deterministic" in words else ""
         assert f"--graph interventional{ahead}" in page
 
 

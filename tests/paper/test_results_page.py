@@ -14,7 +14,7 @@ from dgmarl.errors import UsageError
 from dgmarl.paper.claims import claims
 from dgmarl.paper.graphs_page import graphs_section
 from dgmarl.paper.grids import SIX, SMACLITE_STEPS
-from dgmarl.paper.judging import trios
+from dgmarl.paper.judging import seeds_needed, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER
 from dgmarl.paper.results_page import (
     MARKS,
@@ -27,6 +27,7 @@ from dgmarl.paper.results_page import (
 )
 from dgmarl.report.figures import data_digest, svg
 from dgmarl.report.results import Result, read_results
+from dgmarl.report.statistics import contrast_interval
 
 ROOT = Path(__file__).parents[2]
 HINT = "run `python -m dgmarl.paper.results_page`"
@@ -354,6 +355,21 @@ def test_sampled_interventions_stand_beside_all_interventions():
     assert compared[3:] == ["worse", "1 of 2 million"]
     assert "| `MMM2` | MAPPO-DG interventional-sampled2-fast | 19.0 " in page_text(both, [], {})
     assert SIDE_BY_SIDE not in page_text([*baselines_on_mmm2(), full], [], {})
+
+
+@pytest.mark.parametrize(
+    ("finals", "words"),
+    [
+        ([-1.0, 0.0, 1.0, 2.0, 3.0], "about 20 seeds"),  # 1 +- 1.96: 5 x 1.96^2
+        ([-1.0, -0.5, 0.0, 0.5, 1.0], "more than 100 seeds"),
+        ([1.0, 1.1, 0.9, 1.0, 1.0], ""),
+        ([1.0], ""),
+    ],
+)
+def test_open_comparisons_state_the_seeds_that_would_decide_them(finals, words):
+    found = seeds_needed([contrast_interval([np.array(finals)], [1])], len(finals))
+    assert words in found
+    assert bool(found) == bool(words)
 
 
 def test_figures_leave_out_methods_with_few_scenarios():

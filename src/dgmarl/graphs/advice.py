@@ -17,8 +17,8 @@ def uninformative(density: float, graph: str, progress: float = 1.0) -> str:
         return (
             f"The {kind} graph has no edges (density {density:.3f}), so graph credit equals local "
             "credit: influence may act through a state (try --graph interventional:H with a larger "
-            "H), through "
-            "rewards only (--credit.reward-graph measured), or not be visible in local_state."
+            "H), through rewards only (--credit.reward-graph measured), or not be visible in "
+            "local_state."
         )
     if kind == "learned" and density > EVERYTHING:
         return (

@@ -1,7 +1,7 @@
 """Verdicts on the paper's claims, from comparisons of our results by 95 % intervals."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
+from math import ceil, inf, isnan, nan
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -21,6 +21,10 @@ Answer = Literal["yes", "open", "no"]
 Verdict = Literal[
     "agrees", "agrees so far", "agrees in part", "open", "does not agree", "not tested yet"
 ]
+NOT_AGAINST = "not against it"
+"""Name of comparisons by `not_below`."""
+MANY_SEEDS = 100
+"""Larger numbers of seeds are not estimated."""
 Found = Mapping[tuple[str, str, str], Result]
 """Results by benchmark, scenario and method."""
 
@@ -181,12 +185,6 @@ def iqm_contrast(
     return aggregate_interval(strata, estimator)
 
 
-MANY_SEEDS = 100
-"""Larger numbers of seeds are not estimated."""
-NOT_AGAINST = "not against it"
-"""Name of comparisons by `not_below`."""
-
-
 def answer(interval: Interval) -> Answer:
     """Whether a difference is above 0; open if its interval contains 0."""
     return "yes" if interval.low > 0 else "no" if interval.high < 0 else "open"
@@ -224,12 +222,14 @@ def seeds_needed(intervals: Iterable[Interval], seeds: int) -> str:
     """Sentence with the number of seeds that would decide the open ones of some comparisons, if
     means and spreads stayed as they are; empty if none is open."""
     ratios = [
-        (one.high - one.low) / 2 / abs(one.estimate) for one in intervals if answer(one) == "open"
+        (one.high - one.low) / 2 / abs(one.estimate) if one.estimate else inf
+        for one in intervals
+        if answer(one) == "open"
     ]
-    if not ratios or not np.isfinite(ratios).all():
+    count = seeds * max(ratios, default=nan) ** 2
+    if isnan(count):
         return ""
-    count = ceil(seeds * max(ratios) ** 2)
-    number = f"about {count}" if count <= MANY_SEEDS else f"more than {MANY_SEEDS}"
+    number = f"about {ceil(count)}" if count <= MANY_SEEDS else f"more than {MANY_SEEDS}"
     return f"With these means and spreads {number} seeds would decide"
 
 

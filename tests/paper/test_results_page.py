@@ -322,10 +322,10 @@ def test_an_unfinished_graph_is_compared_after_equally_many_steps():
     """Evaluations of the unfinished run are at 0, 1 and 1.5 million steps."""
     short = on_mmm2(FULL, [0, 1e6, 1.5e6], [0.0, 12.0, 17.0])
     results = [*baselines_on_mmm2(), short]
-    cells = cells_of(results, AGAINST, "`MMM2` | interventional")
+    cells = cells_of(results, AGAINST, "`MMM2` | all interventions")
     assert [float(cell) for cell in cells[:4]] == [10, 10, 12, 2]
     assert (cells[4], cells[7]) == ("better", "1 of 2 million")
-    finished = cells_of(results, AGAINST, "`MMM2` | learned")
+    finished = cells_of(results, AGAINST, "`MMM2` | learned graph")
     assert [float(cell) for cell in finished[:4]] == [20, 20, 20, 0]
     assert (finished[4], finished[7]) == ("open", "2 million")
 
@@ -337,7 +337,7 @@ def test_the_better_baseline_is_that_after_equally_many_steps():
         on_mmm2("mappo-global-fast", [0, 1e6, 2e6], [0.0, 11.0, 20.0]),
         on_mmm2(FULL, [0, 1e6], [0.0, 12.0]),
     ]
-    cells = cells_of(results, AGAINST, "`MMM2` | interventional")
+    cells = cells_of(results, AGAINST, "`MMM2` | all interventions")
     assert [float(cell) for cell in cells[:4]] == [5, 11, 12, 1]
 
 

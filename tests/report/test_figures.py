@@ -107,7 +107,8 @@ def test_variants_of_a_graph_have_its_colour():
         "learned-threshold=0.7": "learned",
         "learned-tuned": "learned-tuned",
         "interventional-fast": "interventional",
-        "interventional-sampled2-fast": "interventional-sampled2",
+        "interventional-sampled2-fast": "interventional-sampled",
+        "interventional3-sampled10": "interventional-sampled",
     }
     assert {graph: style(f"ippo-dg-{graph}").colour for graph in colours} == {
         graph: GRAPHS[source] for graph, source in colours.items()

@@ -36,10 +36,10 @@ WON = "final_battle_won"
 INTERVENED, SAMPLED = "dg-interventional", "dg-interventional-sampled2"
 """Graph credit by interventions with all alternative actions, and with two of them."""
 BATTLE_GRAPHS = {
-    "dg-learned": "learned",
-    "dg-oracle": "oracle",
+    "dg-learned": "learned graph",
+    "dg-oracle": "oracle graph",
     SAMPLED: "sampled interventions",
-    INTERVENED: "interventional",
+    INTERVENED: "all interventions",
 }
 """Graphs on SMAClite, by kind of credit."""
 UNSCALED = "star-spread-unscaled"

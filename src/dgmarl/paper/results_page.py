@@ -152,8 +152,7 @@ def _against_better(results: Sequence[Result]) -> str:
     for graph in GRAPHS:
         compared[f"foraging, {graph} graph"] = trios(results, "lbf", f"dg-{graph}")
     for graph in ("dg-oracle", "dg-learned", SAMPLED):
-        name = f"SMAClite, {BATTLE_GRAPHS[graph]}" + " graph" * (graph != SAMPLED)
-        compared[name] = trios(results, "smaclite", graph, FAST)
+        compared[f"SMAClite, {BATTLE_GRAPHS[graph]}"] = trios(results, "smaclite", graph, FAST)
     lines = []
     for name, found in compared.items():
         verdicts = [verdict(trio.advantage) for trio in found]

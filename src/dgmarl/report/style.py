@@ -16,7 +16,7 @@ GRAPHS = {
     "learned-tuned": "#D055FF",
     "interventional": "#56B4E9",
     "attention": "#D47C32",
-    "interventional-sampled2": "#D04848",
+    "interventional-sampled": "#D04848",
 }
 OTHER = "#8B6F00"
 
@@ -137,6 +137,7 @@ def graph_colour(graph: str) -> str:
     if density:
         shade = round(0xB0 - 0x60 * min(float(density[1]), 1.0))
         return f"#{shade:02x}{shade:02x}{shade:02x}"
+    graph = re.sub(r"^(interventional)[0-9]*(-sampled)[0-9]+", r"\1\2", graph)
     # A variant (`oracle-cross_weight=0.3`) has the colour of its source.
     sources = [source for source in GRAPHS if f"{graph}-".startswith(f"{source}-")]
     return GRAPHS[max(sources, key=len)] if sources else OTHER

@@ -32,11 +32,12 @@ SMACLITE_STEPS = {
     "3s5z_vs_3s6z": 3_000_000,
 }
 """The paper's maps and steps; the maps it discusses most come first."""
-LARGE_TEAMS = ("25m_vs_30m", "bane_vs_bane")
-"""Maps with 24 or 25 agents."""
 SAMPLED = "interventional:1:2"
-"""Interventions with two alternative actions per agent and step; all of them cost two hours of an
-H200 in large teams."""
+"""Interventions with two alternative actions per agent and step, on all maps."""
+ALL_ACTIONS = ("MMM", "MMM2")
+"""Maps where interventions with all alternative actions are trained as well. Elsewhere a run takes
+10 minutes (3s5z_vs_3s6z) to 36 minutes (25m_vs_30m) of an H200 at the speeds of
+`results/benchmarks/q-battles-h200.txt`; bane_vs_bane was not measured."""
 SMACLITE_SEEDS = 5
 MIN_EVALUATIONS = 10
 """Minimum number of evaluations per run, also with few steps."""
@@ -225,7 +226,7 @@ def _battles(scenario: str, steps: int) -> list[Variant]:
     rarely = {"evaluation.interval": max(100_000, steps // 20)}
     fast = [variant._replace(preset="fast", overrides=rarely) for variant in credits]
     fast.append(Variant("mappo-dg", "oracle", "fast", overrides=rarely))
-    if scenario not in LARGE_TEAMS:
+    if scenario in ALL_ACTIONS:
         fast.append(Variant("mappo-dg", "interventional", "fast", overrides=rarely))
     fast.append(Variant("mappo-dg", SAMPLED, "fast", overrides=rarely))
     # 80 battles, then ten gradient steps, instead of 8 and one: a GPU plays more at little cost.

@@ -43,7 +43,7 @@ from dgmarl.paper.judging import (
 )
 from dgmarl.paper.tables import is_short
 from dgmarl.report.aggregate import Aggregates, over_scenarios
-from dgmarl.report.results import Result
+from dgmarl.report.results import Result, by_key
 from dgmarl.report.statistics import Interval
 
 OPTIMAL, FAILED = 0.95, 0.5
@@ -99,7 +99,7 @@ FAST = "-fast"
 
 def claims(results: Iterable[Result]) -> list[Claim]:
     """All claims, including those without results."""
-    found = {(one.benchmark, one.scenario, one.method): one for one in results}
+    found = by_key(results)
     of_benchmark = {
         "Star-Spread": _of_star_spread(found),
         "Motivation": _of_credit(found),

@@ -8,7 +8,7 @@ from dgmarl.paper.judging import Trio, trios
 from dgmarl.paper.result_sections import judged
 from dgmarl.paper.tables import final_text, markdown, text
 from dgmarl.report.aggregate import over_scenarios
-from dgmarl.report.results import Result
+from dgmarl.report.results import Result, by_key
 from dgmarl.report.style import style
 
 FORAGING, STAR_SPREAD, ANNEALED = "lbf-credit", "star-spread-credit", "lbf-anneal"
@@ -104,15 +104,11 @@ def _star_spread_table(results: Sequence[Result]) -> str:
 
 def _annealed_table(results: Sequence[Result]) -> str:
     """Runs with an annealed learning rate beside those with a constant one."""
-    constant = {(result.scenario, result.method): result for result in _foraging(results)}
-    rows = [
-        (
-            style(result.method).name,
-            f"`{result.scenario}`",
-            final_text(constant[result.scenario, result.method]),
-            final_text(result),
-        )
-        for result in results
-        if result.benchmark == ANNEALED and (result.scenario, result.method) in constant
-    ]
+    found = by_key(_foraging(results))
+    rows = []
+    for result in results:
+        constant = found.get(("lbf", result.scenario, result.method))
+        if result.benchmark == ANNEALED and constant:
+            name = (style(result.method).name, f"`{result.scenario}`")
+            rows.append((*name, final_text(constant), final_text(result)))
     return markdown(("credit", "scenario", "constant", "annealed"), rows)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dgmarl.paper.result_sections import last_mean
 from dgmarl.paper.tables import final_text, markdown
-from dgmarl.report.results import Result
+from dgmarl.report.results import Result, by_key
 from dgmarl.report.style import style
 
 LEARNED = "-dg-learned"
@@ -31,13 +31,13 @@ Star-Spread, 1 million steps, 10 seeds:
 
 def _table(results: Sequence[Result], benchmark: str) -> str:
     """One row per learned graph."""
-    found = {(one.scenario, one.method): one for one in results if one.benchmark == benchmark}
+    found = by_key(one for one in results if one.benchmark == benchmark)
     rows = []
-    for (scenario, method), result in found.items():
+    for (_, scenario, method), result in found.items():
         if LEARNED not in method:
             continue
         learned, oracle, unnamed, local, globe = (
-            found.get((scenario, method.replace(LEARNED, credit)))
+            found.get((benchmark, scenario, method.replace(LEARNED, credit)))
             for credit in (LEARNED, "-dg-oracle", "-dg", "-local", "-global")
         )
         # Star-Spread's runs with the oracle graph are labelled without the graph's name.

@@ -9,7 +9,7 @@ import numpy as np
 from dgmarl.paper.grids import BACKBONES, LBF_STEPS, Run
 from dgmarl.paper.tables import NEARLY, is_short
 from dgmarl.report.aggregate import Aggregates
-from dgmarl.report.results import Result, on_grid, span
+from dgmarl.report.results import Key, Result, by_key, on_grid, span
 from dgmarl.report.statistics import (
     Interval,
     aggregate_interval,
@@ -25,8 +25,7 @@ NOT_AGAINST = "not against it"
 """Name of comparisons by `not_below`."""
 MANY_SEEDS = 100
 """Larger numbers of seeds are not estimated."""
-Found = Mapping[tuple[str, str, str], Result]
-"""Results by benchmark, scenario and method."""
+Found = Mapping[Key, Result]
 
 
 class Claim(NamedTuple):
@@ -126,16 +125,12 @@ def trios(
     """All scenarios and backbones of a benchmark with results of all three kinds of credit.
 
     graph_method: `dg` or `dg-SOURCE`. preset: label suffix of presets other than the paper's."""
-    found = {
-        (result.scenario, result.method): result
-        for result in results
-        if result.benchmark == benchmark
-    }
+    found = by_key(result for result in results if result.benchmark == benchmark)
     groups = []
-    for scenario in dict.fromkeys(scenario for scenario, _ in found):
+    for scenario in dict.fromkeys(scenario for _, scenario, _ in found):
         for backbone in BACKBONES:
             keys = [
-                (scenario, f"{backbone}-{credit}{preset}")
+                (benchmark, scenario, f"{backbone}-{credit}{preset}")
                 for credit in ("local", "global", graph_method)
             ]
             if all(key in found for key in keys):

@@ -37,7 +37,7 @@ class PaperFigure:
         """Whether a result is part of the figure."""
         if result.benchmark not in {run.benchmark for run in self.runs}:
             return False
-        if (result.scenario, result.method) in {(run.scenario, run.label) for run in self.runs}:
+        if result.key in {run.key for run in self.runs}:
             return True
         return bool(self.also) and result.method.startswith(self.also)
 

@@ -11,7 +11,7 @@ from dgmarl.paper.judging import Claim, Trio, at_equal_steps, difference, gap_ch
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import final_table, final_text, iqm_table, is_short, markdown, text
 from dgmarl.report.aggregate import Aggregates, over_scenarios
-from dgmarl.report.results import Result, budget_text, on_grid, span
+from dgmarl.report.results import Result, budget_text, by_key, on_grid, span
 from dgmarl.report.statistics import Interval
 from dgmarl.report.style import order, style, uses_graph
 
@@ -107,10 +107,10 @@ checked):
 
 
 def _spread_table(spread: Sequence[Trio], results: Sequence[Result]) -> str:
-    learned = {(one.scenario, one.method): one for one in results if one.benchmark == "star-spread"}
+    found = by_key(results)
     rows = []
     for trio in spread:
-        own = learned.get((trio.scenario, f"{trio.backbone}-dg-learned"))
+        own = found.get(("star-spread", trio.scenario, f"{trio.backbone}-dg-learned"))
         cells = (*_compared(trio), final_text(own, trio.graph.budget))
         rows.append((trio.n_agents, BACKBONES[trio.backbone], *cells))
     return markdown(("N", "backbone", *CREDIT_TITLES[:-1], "", "learned graph"), rows)
@@ -195,13 +195,13 @@ collect food together share the reward. The oracle graph connects players near e
 
 def _methods_table(own: Sequence[Result], together: Aggregates) -> str:
     """One row per method: mean final return per scenario, IQM, and the paper's IQM."""
-    found = {(one.scenario, one.method): one for one in own}
+    found = by_key(own)
     scenarios = list(dict.fromkeys(one.scenario for one in own))
     rows = []
     for method in sorted({one.method for one in own}, key=order):
         mine = [one for one in own if one.method == method]
         means = [
-            f"{found[name, method].final.mean():.3f}" if (name, method) in found else ""
+            f"{one.final.mean():.3f}" if (one := found.get(("lbf", name, method))) else ""
             for name in scenarios
         ]
         iqm = text(together.iqm(method)) if method in together.of_method else ""
@@ -213,7 +213,7 @@ def _methods_table(own: Sequence[Result], together: Aggregates) -> str:
 
 def _values(results: Sequence[Result]) -> str:
     """Final returns of value-based methods with the paper's claim about each scenario."""
-    found = {(one.benchmark, one.scenario, one.method): one for one in results}
+    found = by_key(results)
     rows = []
     for scenario, paper in VALUES_OF_PAPER.items():
         own = [found.get(("lbf", scenario, method)) for method in VALUE_BASED]
@@ -331,12 +331,8 @@ with the interventional graph. Runs without *fast* use the paper's settings.
 
 def _maps_table(own: Sequence[Result]) -> str:
     """One row per method and one column per map: return and share of battles won."""
-    found = {(one.scenario, one.method): one for one in own}
-    maps = {
-        name: steps
-        for name, steps in SMACLITE_STEPS.items()
-        if any(key[0] == name for key in found)
-    }
+    found, known = by_key(own), {one.scenario for one in own}
+    maps = {name: steps for name, steps in SMACLITE_STEPS.items() if name in known}
 
     def cell(result: Result | None) -> str:
         if result is None:
@@ -347,8 +343,8 @@ def _maps_table(own: Sequence[Result]) -> str:
         return f"{result.final.mean():.1f}{f' ({share})' * bool(share)}{after}"
 
     rows = [
-        (style(method).name, *(cell(found.get((name, method))) for name in maps))
-        for method in sorted({method for _, method in found}, key=order)
+        (style(method).name, *(cell(found.get(("smaclite", name, method))) for name in maps))
+        for method in sorted({one.method for one in own}, key=order)
     ]
     titles = (f"`{name}`, {steps / 1e6:g} million" for name, steps in maps.items())
     return markdown(("method", *titles), rows)
@@ -377,10 +373,11 @@ the better of local and global reward there.
 
 def _sampled_table(own: Sequence[Result]) -> str:
     """One row per map with both kinds of interventions, after equally many steps."""
-    found, rows = {(one.scenario, one.method): one for one in own}, []
+    found, rows = by_key(own), []
     for scenario in SMACLITE_STEPS:
         full, sampled = (
-            found.get((scenario, f"mappo-{graph}{FAST}")) for graph in (INTERVENED, SAMPLED)
+            found.get(("smaclite", scenario, f"mappo-{graph}{FAST}"))
+            for graph in (INTERVENED, SAMPLED)
         )
         if full and sampled:
             full, sampled = at_equal_steps(full, sampled)

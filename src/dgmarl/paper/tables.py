@@ -62,10 +62,9 @@ def final_table(results: Sequence[Result]) -> str:
     """Final returns with intervals, one row per scenario and one column per method. Methods with
     fewer steps than others in the same scenario state their number of steps."""
     methods = sorted({result.method for result in results}, key=order)
-    found = {(result.scenario, result.method): result for result in results}
     rows = []
     for scenario in dict.fromkeys(result.scenario for result in results):
-        own = {method: found[scenario, method] for method in methods if (scenario, method) in found}
+        own = {one.method: one for one in results if one.scenario == scenario}
         longest = max(result.budget for result in own.values())
         cells = [final_text(own.get(method), longest) for method in methods]
         seeds = span(len(result.final) for result in own.values())

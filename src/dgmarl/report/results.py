@@ -34,6 +34,9 @@ SHARED_SCALE = {"lbf": 1.0, "smaclite": 20.0}
 may be pooled: all food in foraging, a won battle in SMAClite. Star-Spread's returns grow with N."""
 
 
+Key = tuple[str, str, str]
+
+
 class Result(NamedTuple):
     """One method in one scenario, all seeds."""
 
@@ -48,6 +51,11 @@ class Result(NamedTuple):
     facts: dict[str, Any]
     """Other data: config and, if recorded, metrics [S][K] such as wall_s, episodes or
     graph_density."""
+
+    @property
+    def key(self) -> Key:
+        """Benchmark, scenario and method."""
+        return self.benchmark, self.scenario, self.method
 
     @property
     def final(self) -> Float[np.ndarray, "S"]:
@@ -90,6 +98,11 @@ def span(numbers: Iterable[float]) -> str:
     """Numbers as text: `5`, or `3 to 5` if they differ."""
     found = sorted(set(numbers))
     return " to ".join(f"{n:g}" for n in dict.fromkeys((found[0], found[-1])))
+
+
+def by_key(results: Iterable[Result]) -> dict[Key, Result]:
+    """Results by benchmark, scenario and method."""
+    return {result.key: result for result in results}
 
 
 def grouped(results: Iterable[Result], field: str) -> dict[str, list[Result]]:
@@ -309,9 +322,9 @@ def _evaluated_runs(folder: Path) -> Iterator[Result]:
 
 def _distinct(results: list[Result]) -> list[Result]:
     """Append the folder's name, then a number, to equal methods of the same scenario."""
-    places, seen = Counter(result[:3] for result in results), Counter()
+    places, seen = Counter(result.key for result in results), Counter()
     for k, result in enumerate(results):
-        if places[result[:3]] > 1:
+        if places[result.key] > 1:
             named = f"{result.method} ({result.facts.get('name', 'file')})"
             seen[(*result[:2], named)] += 1
             count = seen[(*result[:2], named)]

@@ -260,10 +260,14 @@ def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:
     return others, jnp.clip(columns - (columns > rows), 0, n_agents - 2)
 
 
-def in_chunks(function: Callable[[Any], Any], rows: Any, chunk: int) -> Any:
-    """function(rows), `chunk` rows at a time; the backward pass recomputes each chunk."""
-    if jax.tree.leaves(rows)[0].shape[0] <= chunk:
+def in_chunks(function: Callable[[Any], Any], rows: Any, at_most: int) -> Any:
+    """function(rows), `at_most` rows at a time; the backward pass recomputes each chunk."""
+    n_rows = jax.tree.leaves(rows)[0].shape[0]
+    if n_rows <= at_most:
         return function(rows)
+    # A smaller last chunk would be a second program to compile.
+    even = max(size for size in range(1, at_most + 1) if n_rows % size == 0)
+    chunk = even if 2 * even > at_most else at_most
 
     def one_row(row: Any) -> Any:
         result = function(jax.tree.map(lambda leaf: leaf[None], row))

@@ -159,6 +159,12 @@ def test_every_figure_is_a_choice_of_distinct_runs():
     assert {run.preset for figure in FIGURES.values() for run in figure.runs} == {"paper"}
 
 
+def test_seeds_are_those_of_the_figure(tmp_path):
+    plan = plan_figures([FIGURES["smaclite"], FIGURES["motivation"]], tmp_path)
+    found = {(run.config.env.partition("/")[0], run.config.seeds) for run in plan.runs}
+    assert found == {("smaclite", 5), ("lbf", 10)}
+
+
 def test_a_dry_run_lists_runs_and_estimates(command, tmp_path, capsys, monkeypatch):
     speed = Speed(10.0, 1000.0)
     monkeypatch.setattr("dgmarl.sweeps.estimate.measure_speed", lambda config: speed)
@@ -215,6 +221,9 @@ def test_figures_and_tables_come_from_published_results_without_training(
     assert not any(name.startswith(("mpe", "smaclite", "runs", "results")) for name in written)
     table = (tmp_path / "out" / "lbf.md").read_text()
     assert "| `8x8-2p-4f-coop` | 0.055 [0.037, 0.073] | 0.964 [0.913, 0.991] |" in table
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert page.count("<svg") == sum(name.endswith(".svg") for name in written)
+    assert "<td>0.055 [0.037, 0.073]</td><td>0.964 [0.913, 0.991]</td>" in page
     for picture in re.findall(r"\]\((figures/[^)]+)\)", table):
         assert (tmp_path / "out" / picture).is_file()
 

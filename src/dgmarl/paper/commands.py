@@ -42,8 +42,8 @@ class Reproduce(Programs):
     """motivation, random-graphs, mpe, lbf, smaclite, or all."""
     out: OutputFolder = Path("reproduction")
     """Folder for results, run folders, figures, tables and index.html."""
-    seeds: int = 10
-    """Seeds per run."""
+    seeds: OptionalCount = None
+    """Seeds per run. Default: 5 on SMAClite, else 10."""
     steps: OptionalCount = None
     """Environment steps per seed. Default: the paper's."""
     dry_run: bool = False
@@ -75,11 +75,10 @@ class Reproduce(Programs):
             results = reproduce.results_of(plan)
         with status("drawing"):
             written = reproduce.write_figures(figures, results, self.out)
-            page = reproduce.write_page(figures, results, self.out)
         print(f"{counted(len(written), 'file')} of figures and tables in {self.out}")
         if missing := [one.name for one in figures if not one.chosen(results)]:
             print(f"Without results, hence not drawn: {', '.join(missing)}")
-        print(f"Open {page.absolute().as_uri()}")
+        print(f"Open {written[-1].absolute().as_uri()}")
         return 0
 
 

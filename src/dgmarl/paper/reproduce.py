@@ -4,21 +4,25 @@ results/<benchmark>/<scenario>__<label>.json   finished runs, as published
 runs/<benchmark>/<scenario>__<label>/          run folders, from which interrupted runs resume
 figures/<figure>-*.svg, .png                   the figures
 <figure>.md                                    their tables
-index.html                                     one page of all results
+index.html                                     one page of all figures and tables
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from dgmarl.errors import UsageError
 from dgmarl.files import write_atomic
 from dgmarl.paper.paper_figures import FIGURES, PaperFigure
-from dgmarl.paper.tables import draw, table_page
+from dgmarl.paper.tables import draw, final_table, iqm_table, table_page
 from dgmarl.paper.training_plan import make_plan
-from dgmarl.report.figures import save
+from dgmarl.report.aggregate import over_scenarios
+from dgmarl.report.figures import inline_svg, save
+from dgmarl.report.html import render
 from dgmarl.report.results import Result, read_result
-from dgmarl.report.run_page import run_page
 from dgmarl.runs.folder import RunFolder
 from dgmarl.sweeps.plan import Plan
 from dgmarl.sweeps.planned import PlannedRun
@@ -67,29 +71,40 @@ def _refuse_other_options(run: PlannedRun) -> None:
 def write_figures(
     figures: Iterable[PaperFigure], results: Sequence[Result], out: Path
 ) -> list[Path]:
-    """Write the plots and a page of tables of each figure with results."""
-    written: list[Path] = []
+    """Write the plots and a page of tables of each figure with results; last, index.html with all
+    of them."""
+    written, sections = list[Path](), list[dict[str, Any]]()
     for figure in figures:
-        chosen = figure.chosen(results)
-        if chosen:
+        if chosen := figure.chosen(results):
             drawn = draw(chosen)
             for kind, picture in drawn.items():
                 written += save(picture, out / "figures" / f"{figure.name}-{kind}")
-            text = table_page(
-                figure, chosen, [f"figures/{figure.name}-{kind}.svg" for kind in drawn]
-            )
-            written.append(write_atomic(out / f"{figure.name}.md", text))
+            pictures = [f"figures/{figure.name}-{kind}.svg" for kind in drawn]
+            page = table_page(figure, chosen, pictures)
+            written.append(write_atomic(out / f"{figure.name}.md", page))
+            sections.append(_section(figure, chosen, drawn))
     if not written:
         raise UsageError(
             "There is no result of these figures yet: train some runs, or give results with --from."
         )
-    return written
+    page = render("figures_page.html", title="The paper's figures", figures=sections)
+    return [*written, write_atomic(out / "index.html", page)]
 
 
-def write_page(figures: Iterable[PaperFigure], results: Sequence[Result], out: Path) -> Path:
-    """Write one page of all results of these figures."""
-    chosen = {id(result): result for figure in figures for result in figure.chosen(results)}
-    return write_atomic(out / "index.html", run_page(list(chosen.values()), "The paper's figures"))
+def _section(
+    figure: PaperFigure, chosen: Sequence[Result], drawn: Mapping[str, Figure]
+) -> dict[str, Any]:
+    """A figure's part of index.html."""
+    together = over_scenarios(chosen)
+    return {
+        "name": figure.name,
+        "about": figure.about,
+        "choices": figure.choices,
+        "pictures": [Markup(inline_svg(picture)) for picture in drawn.values()],
+        "final": final_table(chosen),
+        "reason": together.reason,
+        "iqm": None if together.reason else iqm_table(together),
+    }
 
 
 def results_of(plan: Plan) -> list[Result]:

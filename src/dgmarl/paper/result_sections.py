@@ -179,7 +179,7 @@ collect food together share the reward. The oracle graph connects players near e
         _methods_table(own, together),
         _picture("lbf", "curves", drawn),
         folded("Interquartile means compared with the paper's", _against_paper(together)),
-        folded("All final returns with intervals", final_table(own)),
+        folded("All final returns with intervals", final_table(own).markdown()),
         *(
             folded(
                 f"The {graph} graph{note} against the better of local and global reward",
@@ -436,7 +436,7 @@ def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:
         figure.about,
         joined(
             f"Not stated in the paper, chosen here: {figure.choices}",
-            final_table(own),
+            final_table(own).markdown(),
             _over_several(own),
             *pictures,
         ),
@@ -446,7 +446,7 @@ def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:
 def _over_several(results: Sequence[Result]) -> str:
     """IQM table; empty for a single scenario."""
     together = over_scenarios(results)
-    return iqm_table(together) if len(together.scenarios) > 1 else ""
+    return iqm_table(together).markdown() if len(together.scenarios) > 1 else ""
 
 
 def _size(results: Sequence[Result]) -> str:

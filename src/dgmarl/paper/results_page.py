@@ -7,7 +7,6 @@ Numbers and verdicts are computed from the files in `results/`, except the numbe
 
 import argparse
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -51,16 +50,9 @@ MARKS = (
 
 
 def draw_figures(results: Sequence[Result]) -> dict[str, dict[str, Figure]]:
-    """Matplotlib figures by figure of the paper and kind, of methods with results in at least half
-    of the scenarios."""
-    drawn = {}
-    for name, figure in FIGURES.items():
-        chosen = figure.chosen(results)
-        runs = Counter(result.method for result in chosen)
-        enough = len({result.scenario for result in chosen}) / 2
-        if shown := [result for result in chosen if runs[result.method] >= enough]:
-            drawn[name] = draw(shown)
-    return drawn
+    """Matplotlib figures by figure of the paper and kind."""
+    chosen = {name: figure.chosen(results) for name, figure in FIGURES.items()}
+    return {name: draw(own) for name, own in chosen.items() if own}
 
 
 def page_text(
@@ -120,7 +112,7 @@ def _foraging_summary(results: Sequence[Result]) -> str:
 return with its 95 % interval. A return of 1 means that all food was collected; *learned* is the
 graph learned as in the paper.{of_paper}
 
-{iqm_table(together)}
+{iqm_table(together).markdown()}
 
 ![Foraging, all scenarios together](docs/figures/lbf-intervals.svg)
 

@@ -1,7 +1,9 @@
 """Plots and tables of a figure of the paper, from the available results."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -23,8 +25,23 @@ def is_short(result: Result, steps: int) -> bool:
     return NEARLY * result.budget < steps
 
 
+class Table(NamedTuple):
+    """Column titles and rows of texts."""
+
+    titles: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+    def markdown(self) -> str:
+        """The table in Markdown."""
+        return markdown(self.titles, self.rows)
+
+
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
-    """Plots by kind: learning curves, graphs over training, aggregates if returns share a scale."""
+    """Plots by kind: learning curves, graphs over training, aggregates if returns share a scale; of
+    methods with results in at least half of the scenarios."""
+    runs = Counter(result.method for result in results)
+    enough = len({result.scenario for result in results}) / 2
+    results = [one for one in results if runs[one.method] >= enough] or results
     looks = styles(result.method for result in results)
     drawn = {"curves": learning_curves(scenario_panels(results), looks)}
     if panels := graph_panels(results):
@@ -41,7 +58,7 @@ def table_page(figure: PaperFigure, results: Sequence[Result], pictures: Iterabl
     """Markdown page: what the figure shows, its plots, and final returns with intervals."""
     shown = "\n\n".join(f"![{figure.name}, {Path(path).stem}]({path})" for path in pictures)
     together = over_scenarios(results)
-    over_all = together.reason or f"## Over scenarios\n\n{iqm_table(together)}"
+    over_all = together.reason or f"## Over scenarios\n\n{iqm_table(together).markdown()}"
     return f"""# {figure.name} (version {figure.version})
 
 {figure.about}
@@ -52,13 +69,13 @@ Not stated in the paper, chosen here: {figure.choices}
 
 ## Final returns
 
-{final_table(results)}
+{final_table(results).markdown()}
 
 {over_all}
 """
 
 
-def final_table(results: Sequence[Result]) -> str:
+def final_table(results: Sequence[Result]) -> Table:
     """Final returns with intervals, one row per scenario and one column per method. Methods with
     fewer steps than others in the same scenario state their number of steps."""
     methods = sorted({result.method for result in results}, key=order)
@@ -70,7 +87,7 @@ def final_table(results: Sequence[Result]) -> str:
         seeds = span(len(result.final) for result in own.values())
         rows.append((f"`{scenario}`", *cells, seeds, f"{longest / 1e6:.2g} million"))
     names = (style(method).name for method in methods)
-    return markdown(("scenario", *names, "seeds", "steps"), rows)
+    return Table(("scenario", *names, "seeds", "steps"), rows)
 
 
 def final_text(result: Result | None, full: int = 0) -> str:
@@ -82,7 +99,7 @@ def final_text(result: Result | None, full: int = 0) -> str:
     return text(mean_interval(result.final)) + fewer
 
 
-def iqm_table(together: Aggregates) -> str:
+def iqm_table(together: Aggregates) -> Table:
     """IQM per method, and the paper's IQM if the scenarios are the paper's six."""
     whole = together.benchmark == "lbf" and set(together.scenarios) == set(SIX)
     of_paper = IQM_OF_PAPER if whole else {}
@@ -96,10 +113,11 @@ def iqm_table(together: Aggregates) -> str:
         paper = [f"{of_paper[method]:.2f}" if method in of_paper else ""] if of_paper else []
         steps = [] if together.comparable() else [budget_text(*together.of_method[method])]
         least, runs = f"{worst[method]:.{decimals}f}", together.runs(method)
-        rows.append((style(method).name, text(together.iqm(method)), *paper, least, runs, *steps))
+        iqm = text(together.iqm(method))
+        rows.append((style(method).name, iqm, *paper, least, str(runs), *steps))
     paper = ["the paper's IQM"] if of_paper else []
     steps = [] if together.comparable() else ["steps"]
-    return markdown(("method", "IQM", *paper, "mean in its worst scenario", "runs", *steps), rows)
+    return Table(("method", "IQM", *paper, "mean in its worst scenario", "runs", *steps), rows)
 
 
 def text(interval: Interval) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dgmarl.graphs.advice import uninformative
-from dgmarl.report.results import Result, grouped
+from dgmarl.report.results import COMPARABLE, Result, grouped
 from dgmarl.report.style import uses_graph
 
 NO_ENTROPY = 0.05
@@ -30,7 +30,7 @@ def caveats(results: Sequence[Result]) -> list[str]:
             counts = ", ".join(f"{result.method} {len(result.final)}" for result in own)
             notes.append(f"Methods in {env} have different numbers of seeds: {counts}.")
         most = max(result.budget for result in own)
-        fewer = [result for result in own if 1.1 * result.budget < most]
+        fewer = [result for result in own if COMPARABLE * result.budget < most]
         if fewer:
             counts = ", ".join(f"{result.method} {result.budget:,}" for result in fewer)
             notes.append(f"In {env} some methods have fewer steps than {most:,}: {counts}.")

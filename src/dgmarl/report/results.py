@@ -32,7 +32,8 @@ from dgmarl.runs.reading import (
 SHARED_SCALE = {"lbf": 1.0, "smaclite": 20.0}
 """Reference return of environment families whose returns share a scale over scenarios, so that runs
 may be pooled: all food in foraging, a won battle in SMAClite. Star-Spread's returns grow with N."""
-
+COMPARABLE = 1.1
+"""Final returns after numbers of steps that differ by no more than this factor may be compared."""
 
 Key = tuple[str, str, str]
 
@@ -84,9 +85,9 @@ class Result(NamedTuple):
 
 
 def same_budget(results: Iterable[Result]) -> bool:
-    """Whether numbers of steps differ by at most 10 %, as comparisons of final returns require."""
+    """Whether final returns may be compared, by `COMPARABLE`."""
     budgets = [result.budget for result in results]
-    return max(budgets) <= 1.1 * min(budgets)
+    return max(budgets) <= COMPARABLE * min(budgets)
 
 
 def budget_text(*results: Result) -> str:

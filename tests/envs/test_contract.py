@@ -133,6 +133,15 @@ class NotANumber(Counter):
         )
 
 
+class FoldedNaN(Counter):
+    """Under jit, 0 * NaN is 0 here."""
+
+    def step(self, key, state, action):
+        state, observation, outcome = super().step(key, state, action)
+        reward = (action > 0).astype(jnp.float32) * jnp.nan
+        return state, observation, outcome._replace(reward=reward)
+
+
 class NoWayOut(Counter):
     def observation(self, state):
         return (
@@ -207,12 +216,13 @@ class Tuple(Counter):
         (OwnRandomness, "two different results for the same key"),
         (SideEffect, "changes self.calls"),
         (NotANumber, "agents_view is NaN or infinite at step 3"),
+        (FoldedNaN, "reward is NaN or infinite at step 0"),
         (NoWayOut, "agent 1 is alive at step 2, but has no available action"),
         (BothEnds, "both terminated and truncated"),
         (NeverEnds, "still runs after spec.horizon = 5"),
         (NoSelfLoops, "lacks self-loops"),
         (LosesLoops, "lacks self-loops in some states"),
-        (BrokenGraph, "oracle_graph(state) cannot be traced"),
+        (BrokenGraph, "oracle_graph(state) raised RuntimeError: no graph today"),
         (BrokenPicture, "draw(state, graph) raised RuntimeError: out of ink"),
         (NotANumberAtTheEnd, "agents_view after the step is NaN or infinite at step 4"),
         (NoPicture, "SVG"),

@@ -105,6 +105,20 @@ class PythonBranch(Counter):
         return super().step(key, state, action)
 
 
+class TracedKey(Counter):
+    def step(self, key, state, action):
+        return super().step(key, {0: 1}[state], action)
+
+
+class FixedByTracing(Counter):
+    """The infinite number must not hide that jit changes the reward."""
+
+    def step(self, key, state, action):
+        state, observation, outcome = super().step(key, state, action)
+        reward = jnp.ones(2) if isinstance(action, jax.core.Tracer) else jnp.zeros(2)
+        return state, observation, outcome._replace(reward=reward, info={"least": jnp.inf})
+
+
 class OwnRandomness(Counter):
     def step(self, key, state, action):
         state, observation, outcome = super().step(key, state, action)
@@ -213,6 +227,8 @@ class Tuple(Counter):
         (TeamReward, "one reward per agent"),
         (ChangingState, "from [] int32 to [] float32"),
         (PythonBranch, "cannot be traced by jit"),
+        (TracedKey, "cannot be traced by jit"),
+        (FixedByTracing, "a different result under jit"),
         (OwnRandomness, "two different results for the same key"),
         (SideEffect, "changes self.calls"),
         (NotANumber, "agents_view is NaN or infinite at step 3"),

@@ -26,6 +26,7 @@ ARRAYS = {
     "truncated": ((), jnp.bool_, "one boolean"),
 }
 """Fields of `Observation` and `Outcome`: shape as fields of the spec, dtype, description."""
+TRACING_ERRORS = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def _check_purity(env: Environment, key: jax.Array) -> Iterator[Finding]:
             "step gives two different results for the same key, state and action: draw all "
             "randomness from the key."
         )
-    elif _finite(once) and not _equal(once, jax.jit(env.step)(key, state, action), 1e-4):
+    elif not _equal(once, _where_finite(once, jax.jit(env.step)(key, state, action)), 1e-4):
         yield _violation(
             "step gives a different result under jit: a value is fixed during tracing; keep it in "
             "the state."
@@ -339,13 +340,13 @@ def _traced(function: Callable[..., Any], what: str, parts: str, *arguments: Any
     """The abstract result of `function`, which must be a tuple of `parts` unless that is empty."""
     try:
         result = jax.eval_shape(function, *arguments)
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+    except Exception as error:
+        if not isinstance(error, TRACING_ERRORS) and "Tracer" not in str(error):
+            raise _BrokenError(f"{what} raised {one_line(error)}.") from error
         raise _BrokenError(
             f"{what} cannot be traced by jit ({one_line(error)}): use jax.numpy, not Python "
             "branches."
         ) from error
-    except Exception as error:
-        raise _BrokenError(f"{what} raised {one_line(error)}.") from error
     n_parts = len(parts.split(","))
     if parts and (not isinstance(result, tuple) or len(result) != n_parts):
         raise _BrokenError(f"{what} returns a {type(result).__name__}, but must return {parts}.")
@@ -356,10 +357,14 @@ def _fingerprint(env: Environment) -> dict[str, str]:
     return {name: repr(value) for name, value in vars(env).items()}
 
 
-def _finite(tree: Any) -> bool:
-    """Whether all floats are finite. Under jit 0 * NaN may be 0, so others cannot be compared."""
-    floats = (x for x in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(x), jnp.floating))
-    return all(bool(jnp.isfinite(x).all()) for x in floats)
+def _where_finite(first: Any, second: Any) -> Any:
+    """`second`, or `first` where that is not finite: under jit 0 * NaN may be 0."""
+
+    def chosen(a: Any, b: Any) -> Any:
+        is_key = isinstance(a, jax.Array) and jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
+        return b if is_key else jnp.where(jnp.isfinite(a), b, a)
+
+    return jax.tree.map(chosen, first, second)
 
 
 def _equal(first: Any, second: Any, tolerance: float = 0.0) -> bool:

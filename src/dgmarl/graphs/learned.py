@@ -261,19 +261,22 @@ def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:
 
 
 def in_chunks(function: Callable[[Any], Any], rows: Any, at_most: int) -> Any:
-    """function(rows), `at_most` rows at a time; the backward pass recomputes each chunk."""
+    """function(rows), `at_most` rows at a time; the backward pass recomputes each chunk.
+
+    Chunks have equal size, since a smaller last one would be a second program to compile: the last
+    is filled with the first rows, whose second results are dropped."""
     n_rows = jax.tree.leaves(rows)[0].shape[0]
     if n_rows <= at_most:
         return function(rows)
-    # A smaller last chunk would be a second program to compile.
-    even = max(size for size in range(1, at_most + 1) if n_rows % size == 0)
-    chunk = even if 2 * even > at_most else at_most
+    n_chunks = -(-n_rows // at_most)
+    size = -(-n_rows // n_chunks)
+    n_filled = n_chunks * size - n_rows
 
-    def one_row(row: Any) -> Any:
-        result = function(jax.tree.map(lambda leaf: leaf[None], row))
-        return jax.tree.map(lambda leaf: leaf[0], result)
+    def split(leaf: Array) -> Array:
+        return jnp.concatenate([leaf, leaf[:n_filled]]).reshape(n_chunks, size, *leaf.shape[1:])
 
-    return jax.lax.map(jax.checkpoint(one_row), rows, batch_size=chunk)
+    results = jax.lax.map(jax.checkpoint(function), jax.tree.map(split, rows))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_rows], results)
 
 
 def _cross_entropy(logits: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:

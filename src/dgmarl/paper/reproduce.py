@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from dgmarl.errors import UsageError
 from dgmarl.files import write_atomic
 from dgmarl.paper.paper_figures import FIGURES, PaperFigure
-from dgmarl.paper.tables import draw, final_table, iqm_table, table_page
+from dgmarl.paper.tables import PLOTTED, draw, final_table, iqm_table, scope, table_page
 from dgmarl.paper.training_plan import make_plan
 from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.figures import inline_svg, save
@@ -87,7 +87,9 @@ def write_figures(
         raise UsageError(
             "There is no result of these figures yet: train some runs, or give results with --from."
         )
-    page = render("figures_page.html", title="The paper's figures", figures=sections)
+    page = render(
+        "figures_page.html", title="The paper's figures", plotted=PLOTTED, figures=sections
+    )
     return [*written, write_atomic(out / "index.html", page)]
 
 
@@ -102,18 +104,11 @@ def _section(
         "choices": figure.choices,
         "pictures": [Markup(inline_svg(picture)) for picture in drawn.values()],
         "final": final_table(chosen),
-        "reason": together.reason,
+        "scope": scope(together),
         "iqm": None if together.reason else iqm_table(together),
     }
 
 
 def results_of(plan: Plan) -> list[Result]:
-    """Results of the finished runs, with their run folders if they exist."""
-    results = []
-    for run in plan.runs:
-        if run.state == "done":
-            result = read_result(run.result_file)
-            has_folder = run.folder is not None and (run.folder / "config.yaml").is_file()
-            folder: dict[str, Any] = {"folder": run.folder} if has_folder else {}
-            results.append(result._replace(facts={**result.facts, **folder}))
-    return results
+    """Results of the finished runs."""
+    return [read_result(run.result_file) for run in plan.runs if run.state == "done"]

@@ -18,6 +18,11 @@ from dgmarl.report.table import interval_texts, n_decimals
 
 NEARLY = 1.02
 """Numbers of steps that differ by no more than this factor count as equal."""
+PLOTTED = (
+    "Plots leave out methods with results in fewer than half of the scenarios, unless there are no "
+    "others."
+)
+"""Which methods `draw` plots."""
 
 
 def is_short(result: Result, steps: int) -> bool:
@@ -37,8 +42,9 @@ class Table(NamedTuple):
 
 
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
-    """Plots by kind: learning curves, graphs over training, aggregates if returns share a scale; of
-    methods with results in at least half of the scenarios."""
+    """Plots by kind: learning curves, graphs over training, aggregates if returns share a scale.
+
+    Methods with results in fewer than half of the scenarios are left out (`PLOTTED`)."""
     runs = Counter(result.method for result in results)
     enough = len({result.scenario for result in results}) / 2
     results = [one for one in results if runs[one.method] >= enough] or results
@@ -58,7 +64,9 @@ def table_page(figure: PaperFigure, results: Sequence[Result], pictures: Iterabl
     """Markdown page: what the figure shows, its plots, and final returns with intervals."""
     shown = "\n\n".join(f"![{figure.name}, {Path(path).stem}]({path})" for path in pictures)
     together = over_scenarios(results)
-    over_all = together.reason or f"## Over scenarios\n\n{iqm_table(together).markdown()}"
+    over_all = scope(together)
+    if not together.reason:
+        over_all = f"{over_all}\n\n{iqm_table(together).markdown()}"
     return f"""# {figure.name} (version {figure.version})
 
 {figure.about}
@@ -67,12 +75,25 @@ Not stated in the paper, chosen here: {figure.choices}
 
 {shown}
 
+{PLOTTED}
+
 ## Final returns
+
+Means over seeds of the last evaluation, 95 % bootstrap over seeds.
 
 {final_table(results).markdown()}
 
+## Over scenarios
+
 {over_all}
 """
+
+
+def scope(together: Aggregates) -> str:
+    """What `iqm_table` shows and which methods it leaves out, or why there is none."""
+    left_out = f" Left out: {together.lacking()}." if together.left_out else ""
+    shown = f"Interquartile means over {', '.join(together.scenarios)}"
+    return together.reason or f"{shown}, 95 % stratified bootstrap over runs.{left_out}"
 
 
 def final_table(results: Sequence[Result]) -> Table:

@@ -36,6 +36,13 @@ class Aggregates(NamedTuple):
     reason: str = ""
     """Why there are no scenarios and methods, if results cannot be aggregated."""
 
+    def lacking(self) -> str:
+        """Methods that are left out, with their missing scenarios, as text."""
+        return "; ".join(
+            f"{style(method).name} (lacks {', '.join(names)})"
+            for method, names in self.left_out.items()
+        )
+
     def finals(self, method: str) -> list[np.ndarray]:
         """Final returns, one stratum per scenario."""
         return [result.final for result in self.of_method[method]]

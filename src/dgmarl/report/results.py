@@ -36,6 +36,7 @@ COMPARABLE = 1.1
 """Final returns after numbers of steps that differ by no more than this factor may be compared."""
 
 Key = tuple[str, str, str]
+"""Benchmark, scenario and method."""
 
 
 class Result(NamedTuple):

@@ -24,7 +24,7 @@ from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result, grouped, place, span
 from dgmarl.report.search import Search, searches
 from dgmarl.report.statistics import mean_interval
-from dgmarl.report.style import Looks, Style, env_names, order, style, styles, uses_graph
+from dgmarl.report.style import Looks, Style, env_names, order, styles, uses_graph
 from dgmarl.report.table import interval_texts
 from dgmarl.runs.replays import FILE_NAME, read_replay
 
@@ -134,16 +134,12 @@ def _aggregates(results: Sequence[Result], looks: Looks) -> list[dict[str, Any]]
     parts = []
     for benchmark, own in grouped(results, "benchmark").items():
         found = over_scenarios(own)
-        lacking = [
-            f"{style(method).name} (lacks {', '.join(names)})"
-            for method, names in found.left_out.items()
-        ]
         drawn = {} if found.reason else found.figures(looks)
         part = {
             "benchmark": benchmark,
             "reason": found.reason,
             "scenarios": ", ".join(found.scenarios),
-            "left_out": "; ".join(lacking),
+            "left_out": found.lacking(),
             "figures": [_inline(figure) for figure in drawn.values()],
         }
         parts.append(part)

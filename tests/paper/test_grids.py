@@ -41,8 +41,8 @@ def test_every_grid_has_one_file_per_run_and_batches_hold_all_of_them(name, tmp_
 def test_published_files_are_of_the_defined_runs():
     """Their configurations, converted to today's format, are those that would be trained now, but
     for seeds and steps. Options that were removed since have no definition, nor have the runs of
-    the tutorial and of other libraries' environments, nor have those that were stopped as too
-    slow."""
+    the tutorial and of other libraries' environments, nor have those that were stopped when
+    sampled interventions replaced them."""
     removed = ("adapt_cross_weight", "edge_strength", "fade", "replay", "warm_up", "keep", "mask_")
     elsewhere = ("adapters", "junction")
     stopped = [
@@ -52,7 +52,7 @@ def test_published_files_are_of_the_defined_runs():
     for result in read_results(ROOT / "results"):
         if result.benchmark in elsewhere:
             continue
-        key = (result.benchmark, result.scenario, result.method)
+        key = result.key
         gone = key in stopped or any(option in result.method for option in removed)
         assert (key in RUNS) != gone, key
         if not gone:

@@ -367,8 +367,9 @@ def test_sampled_interventions_stand_beside_all_interventions():
     ],
 )
 def test_open_comparisons_state_the_seeds_that_would_decide_them(finals, words):
-    found = seeds_needed([contrast_interval([np.array(finals)], [1])], len(finals))
+    found = seeds_needed([contrast_interval([np.array(finals)], [1])], len(finals), 2_500_000)
     assert words in found
+    assert ("2.5 million steps" in found) == bool(words)
     assert bool(found) == bool(words)
 
 

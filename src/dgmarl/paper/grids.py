@@ -35,9 +35,9 @@ SMACLITE_STEPS = {
 SAMPLED = "interventional:1:2"
 """Interventions with two alternative actions per agent and step, on all maps."""
 ALL_ACTIONS = ("MMM", "MMM2")
-"""Maps where interventions with all alternative actions are trained as well. Elsewhere a run takes
-10 minutes (3s5z_vs_3s6z) to 36 minutes (25m_vs_30m) of an H200 at the speeds of
-`results/benchmarks/q-battles-h200.txt`; bane_vs_bane was not measured."""
+"""Maps where interventions with all alternative actions are trained as well. At the speeds of
+`results/benchmarks/q-battles-h200.txt` a run takes 14 minutes of an H200 on MMM2, 10 on
+3s5z_vs_3s6z, 28 on corridor and 36 on 25m_vs_30m; bane_vs_bane was not measured."""
 SMACLITE_SEEDS = 5
 MIN_EVALUATIONS = 10
 """Minimum number of evaluations per run, also with few steps."""

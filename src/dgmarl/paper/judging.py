@@ -26,6 +26,7 @@ NOT_AGAINST = "not against it"
 MANY_SEEDS = 100
 """Larger numbers of seeds are not estimated."""
 Found = Mapping[Key, Result]
+"""Results by benchmark, scenario and method."""
 
 
 class Claim(NamedTuple):
@@ -213,9 +214,9 @@ def sentences(*parts: str) -> str:
     return ". ".join(filter(None, parts))
 
 
-def seeds_needed(intervals: Iterable[Interval], seeds: int) -> str:
-    """Sentence with the number of seeds that would decide the open ones of some comparisons, if
-    means and spreads stayed as they are; empty if none is open."""
+def seeds_needed(intervals: Iterable[Interval], seeds: int, steps: int) -> str:
+    """Sentence with the number of seeds, of so many steps each, that would decide the open ones of
+    some comparisons, if means and spreads stayed as they are; empty if none is open."""
     ratios = [
         (one.high - one.low) / 2 / abs(one.estimate) if one.estimate else inf
         for one in intervals
@@ -225,7 +226,8 @@ def seeds_needed(intervals: Iterable[Interval], seeds: int) -> str:
     if isnan(count):
         return ""
     number = f"about {ceil(count)}" if count <= MANY_SEEDS else f"more than {MANY_SEEDS}"
-    return f"With these means and spreads {number} seeds would decide"
+    each = f"{steps / 1e6:g} million steps"
+    return f"With these means and spreads {number} seeds of {each} per method would decide"
 
 
 def lacking(found: Found, runs: Iterable[Run]) -> tuple[Run, ...]:

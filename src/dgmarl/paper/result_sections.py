@@ -319,8 +319,9 @@ random alternatives per agent and step, *interventional* with all of them. Findi
         folded("All interventions and a sample of them", _sampled_table(own)),
         folded(
             "All runs: battles won, greedy and sampled, and graphs",
-            f"""*Sampled* policies were evaluated beside greedy ones; F1 compares learned graphs
-with the interventional graph. Runs without *fast* use the paper's settings.
+            f"""*Sampled* policies were evaluated beside greedy ones, except those of QMIX, QPLEX
+and the runs with the paper's settings, whose names lack *fast*. F1 compares learned graphs with the
+interventional graph.
 
 {_battles_table(own)}""",
         ),

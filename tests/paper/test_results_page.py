@@ -360,7 +360,7 @@ def test_sampled_interventions_stand_beside_all_interventions():
 @pytest.mark.parametrize(
     ("finals", "words"),
     [
-        ([-1.0, 0.0, 1.0, 2.0, 3.0], "about 20 seeds"),  # 1 +- 1.96: 5 x 1.96^2
+        ([-1.0, 0.0, 1.0, 2.0, 3.0], "about 13 seeds"),  # 1 +- 2.18 * 1.58 / sqrt(13)
         ([-1.0, -0.5, 0.0, 0.5, 1.0], "more than 100 seeds"),
         ([1.0, 1.1, 0.9, 1.0, 1.0], ""),
         ([1.0], ""),

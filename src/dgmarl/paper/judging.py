@@ -1,10 +1,11 @@
 """Verdicts on the paper's claims, from comparisons of our results by 95 % intervals."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil, inf, isnan, nan
+from math import isnan, sqrt
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from dgmarl.paper.grids import BACKBONES, LBF_STEPS, Run
 from dgmarl.paper.tables import NEARLY, is_short
@@ -216,16 +217,22 @@ def sentences(*parts: str) -> str:
 
 def seeds_needed(intervals: Iterable[Interval], seeds: int, steps: int) -> str:
     """Sentence with the number of seeds, of so many steps each, that would decide the open ones of
-    some comparisons, if means and spreads stayed as they are; empty if none is open."""
-    ratios = [
-        (one.high - one.low) / 2 / abs(one.estimate) if one.estimate else inf
-        for one in intervals
-        if answer(one) == "open"
-    ]
-    count = seeds * max(ratios, default=nan) ** 2
-    if isnan(count):
+    some comparisons, if means and spreads stayed as they are; empty if none is open.
+
+    Widths are those of t intervals with n - 1 degrees of freedom."""
+    unclear = [one for one in intervals if answer(one) == "open" and not isnan(one.low)]
+    if not unclear:
         return ""
-    number = f"about {ceil(count)}" if count <= MANY_SEEDS else f"more than {MANY_SEEDS}"
+
+    def width(n: int) -> float:
+        return stdtrit(n - 1, 0.975) / sqrt(n)
+
+    def decides(n: int) -> bool:
+        share = width(n) / width(seeds)
+        return all(share * (one.high - one.low) / 2 < abs(one.estimate) for one in unclear)
+
+    found = next((n for n in range(seeds, MANY_SEEDS + 1) if decides(n)), None)
+    number = f"about {found}" if found else f"more than {MANY_SEEDS}"
     each = f"{steps / 1e6:g} million steps"
     return f"With these means and spreads {number} seeds of {each} per method would decide"
 

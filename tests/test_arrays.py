@@ -1,4 +1,7 @@
-"""The credit functions with arrays of other libraries."""
+"""The credit functions with arrays of other libraries; functions of many rows in chunks."""
+
+import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +9,7 @@ import numpy as np
 import pytest
 
 from dgmarl import credited_rewards, gae, graph_gae, meeting_times, soft_graph_gae
-from dgmarl.arrays import _to_jax
+from dgmarl.arrays import _to_jax, in_chunks
 
 T, N = 4, 3
 CHAIN = np.eye(N, dtype=bool) | np.eye(N, k=1, dtype=bool)
@@ -106,3 +109,33 @@ def test_pytorch_tensors_give_pytorch_tensors():
     np.testing.assert_array_equal(_to_jax(tensor[:1].expand(T, N)), tensor[:1].expand(T, N))
     with pytest.raises(BufferError, match="detach"):
         _to_jax(tensor.requires_grad_())
+
+
+def test_chunks_change_neither_values_nor_gradients():
+    rows = jax.random.normal(jax.random.key(0), (10, 3))
+
+    @partial(jax.jit, static_argnums=1)
+    @partial(jax.value_and_grad, argnums=0)
+    def loss(weight, at_once):
+        return (in_chunks(lambda x: jnp.tanh(x @ weight), rows, at_once) ** 2).sum()
+
+    weight = jax.random.normal(jax.random.key(1), (3, 2))
+    for at_once in (1, 4, 6, 9, 10):
+        (value, gradient), expected = loss(weight, at_once), loss(weight, 100)
+        np.testing.assert_allclose(value, expected[0], rtol=1e-6)
+        np.testing.assert_allclose(gradient, expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [3, 4, 6, 7])
+def test_all_chunks_are_one_program(at_once):
+    sizes = set()
+
+    def function(x):
+        sizes.add(len(x))
+        return x
+
+    rows = jnp.arange(10)
+    np.testing.assert_array_equal(in_chunks(function, rows, at_once), rows)
+    (size,) = sizes
+    assert size <= at_once
+    assert math.ceil(10 / size) == math.ceil(10 / at_once)

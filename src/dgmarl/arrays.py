@@ -1,5 +1,5 @@
-"""Conversion of NumPy, PyTorch and other arrays for the credit functions, through DLPack, and of
-random keys for files and messages."""
+"""Conversion of NumPy, PyTorch and other arrays for the credit functions, through DLPack, of random
+keys for files and messages; functions of many rows in chunks."""
 
 import sys
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import Array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,6 +48,25 @@ def unwrap_keys(tree: Any) -> Any:
 def wrap_keys(tree: Any, like: Any) -> Any:
     """The inverse of `unwrap_keys`. like: a tree with keys in these places."""
     return jax.tree.map(lambda x, y: jax.random.wrap_key_data(x) if _is_key(y) else x, tree, like)
+
+
+def in_chunks(function: Callable[[Any], Any], rows: Any, at_most: int) -> Any:
+    """function(rows), `at_most` rows at a time; the backward pass recomputes each chunk.
+
+    Chunks have equal size, since a smaller last one would be a second program to compile: the last
+    is filled with the first rows, whose second results are dropped."""
+    n_rows = jax.tree.leaves(rows)[0].shape[0]
+    if n_rows <= at_most:
+        return function(rows)
+    n_chunks = -(-n_rows // at_most)
+    size = -(-n_rows // n_chunks)
+    n_filled = n_chunks * size - n_rows
+
+    def split(leaf: Array) -> Array:
+        return jnp.concatenate([leaf, leaf[:n_filled]]).reshape(n_chunks, size, *leaf.shape[1:])
+
+    results = jax.lax.map(jax.checkpoint(function), jax.tree.map(split, rows))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_rows], results)
 
 
 def _is_key(leaf: Any) -> bool:

@@ -1,7 +1,6 @@
 """Graphs learned with reverse models: orientation, states, order of updates, and the identities of
 the networks."""
 
-import math
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from dgmarl.config.parts import GraphModelConfig
 from dgmarl.config.resolve import resolve
 from dgmarl.errors import UsageError
 from dgmarl.graphs import learned
-from dgmarl.graphs.learned import LearnedSource, in_chunks
+from dgmarl.graphs.learned import LearnedSource
 from dgmarl.graphs.metrics import agreement
 from dgmarl.nets.reverse_models import PairModel, normalised_product
 from dgmarl.rollout import act_randomly, collect, reset_envs
@@ -275,36 +274,6 @@ def test_chosen_pairs_are_a_part_of_all_pairs():
     np.testing.assert_allclose(
         some, np.take_along_axis(np.asarray(every), chosen[None, ..., None], axis=2), atol=1e-6
     )
-
-
-def test_chunks_change_neither_values_nor_gradients():
-    rows = jax.random.normal(KEY, (10, 3))
-
-    @partial(jax.jit, static_argnums=1)
-    @partial(jax.value_and_grad, argnums=0)
-    def loss(weight, at_once):
-        return (in_chunks(lambda x: jnp.tanh(x @ weight), rows, at_once) ** 2).sum()
-
-    weight = jax.random.normal(jax.random.key(1), (3, 2))
-    for at_once in (1, 4, 6, 9, 10):
-        (value, gradient), expected = loss(weight, at_once), loss(weight, 100)
-        np.testing.assert_allclose(value, expected[0], rtol=1e-6)
-        np.testing.assert_allclose(gradient, expected[1], rtol=1e-5)
-
-
-@pytest.mark.parametrize("at_once", [3, 4, 6, 7])
-def test_all_chunks_are_one_program(at_once):
-    sizes = set()
-
-    def function(x):
-        sizes.add(len(x))
-        return x
-
-    rows = jnp.arange(10)
-    np.testing.assert_array_equal(in_chunks(function, rows, at_once), rows)
-    (size,) = sizes
-    assert size <= at_once
-    assert math.ceil(10 / size) == math.ceil(10 / at_once)
 
 
 def test_pairs_in_chunks_give_the_same_update(monkeypatch):

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.arrays import in_chunks
 from dgmarl.config.ranges import check_number
 from dgmarl.device import launch_bound
 from dgmarl.envs.base import Environment
@@ -243,22 +244,10 @@ def _sample(
 
 
 def _map_steps(function: Callable[..., Any], steps: Any, batch: Batch, chunk: int) -> Any:
-    """Apply a function of C states to all steps [T, B, ...], `chunk` states at a time."""
-    shape, n_rows = batch.valid.shape, batch.valid.size
-    chunk = min(chunk, n_rows)
-    n_chunks = -(-n_rows // chunk)
-
-    def cut(leaf: Array) -> Array:
-        rows = leaf.reshape(n_rows, *leaf.shape[2:])
-        if n_rows % chunk:
-            rows = rows[jnp.minimum(jnp.arange(n_chunks * chunk), n_rows - 1)]
-        return rows.reshape(n_chunks, chunk, *leaf.shape[2:])
-
-    found = lax.map(lambda rows: function(*rows), jax.tree.map(cut, steps))
-    return jax.tree.map(
-        lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_rows].reshape(*shape, *leaf.shape[2:]),
-        found,
-    )
+    """Apply a function of C states to all steps [T, B, ...], at most `chunk` states at a time."""
+    rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), steps)
+    found = in_chunks(lambda rows: function(*rows), rows, chunk)
+    return jax.tree.map(lambda leaf: leaf.reshape(*batch.valid.shape, *leaf.shape[1:]), found)
 
 
 def _intervene(

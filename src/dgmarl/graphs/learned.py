@@ -10,7 +10,6 @@ is trained to predict an agent's own action from z and z' (q_varphi), so that z 
 agent's actions change. The four networks are shared by all agents. In each iteration the graph is
 inferred first, and the models are trained on the batch afterwards."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.arrays import in_chunks
 from dgmarl.config.parts import GraphModelConfig
 from dgmarl.envs.base import Environment, local_size
 from dgmarl.errors import UsageError
@@ -112,8 +112,7 @@ class LearnedSource:
             return jnp.zeros((*batch.reward.shape, 1))
         others, position = _others(z.shape[-2])
         entropy = self._predict_pairs(params["pair"], z, after, examples, others).entropy
-        ratio = jnp.take_along_axis(entropy / (alone[..., None] + 1e-8), position[None], axis=-1)
-        ratio = jnp.where(examples.action_mask.sum(axis=-1)[..., None] > 1, ratio, 1)
+        ratio = jnp.take_along_axis(_ratio(entropy, alone, examples), position[None], axis=-1)
         return ratio.reshape(*batch.reward.shape, -1)
 
     def update(
@@ -123,8 +122,7 @@ class LearnedSource:
         examples = self.examples(batch)
 
         def step(carry: tuple[dict, dict], key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
-            _, pair_key = jax.random.split(key)
-            return self._step(*carry, examples, pair_key)
+            return self._step(*carry, examples, key)
 
         start = (graph_state.params, graph_state.opt_state)
         keys = jax.random.split(key, self.config.gradient_steps)
@@ -194,13 +192,12 @@ class LearnedSource:
         alone_loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
         alone = _entropy(logits)
         others = examples.valid[:, None, None] & off_diagonal
-        ratio = pairs.entropy / (alone[..., None] + 1e-8)
         metrics = {
             "pair_loss": pair_loss,
             "predictor_loss": alone_loss,
             "pair_entropy": _mean(pairs.entropy, others),
             "predictor_entropy": _mean(alone, examples.valid),
-            "ratio": _mean(ratio, others),
+            "ratio": _mean(_ratio(pairs.entropy, alone, examples), others),
         }
         return pair_loss + alone_loss, metrics
 
@@ -260,25 +257,6 @@ def _others(n_agents: int) -> tuple[Int[Array, "N K"], Int[Array, "N N"]]:
     return others, jnp.clip(columns - (columns > rows), 0, n_agents - 2)
 
 
-def in_chunks(function: Callable[[Any], Any], rows: Any, at_most: int) -> Any:
-    """function(rows), `at_most` rows at a time; the backward pass recomputes each chunk.
-
-    Chunks have equal size, since a smaller last one would be a second program to compile: the last
-    is filled with the first rows, whose second results are dropped."""
-    n_rows = jax.tree.leaves(rows)[0].shape[0]
-    if n_rows <= at_most:
-        return function(rows)
-    n_chunks = -(-n_rows // at_most)
-    size = -(-n_rows // n_chunks)
-    n_filled = n_chunks * size - n_rows
-
-    def split(leaf: Array) -> Array:
-        return jnp.concatenate([leaf, leaf[:n_filled]]).reshape(n_chunks, size, *leaf.shape[1:])
-
-    results = jax.lax.map(jax.checkpoint(function), jax.tree.map(split, rows))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_rows], results)
-
-
 def _cross_entropy(logits: Float[Array, "*B A"], action: Int[Array, "*B"]) -> Float[Array, "*B"]:
     log_probs = jax.nn.log_softmax(logits)
     return -jnp.sum(log_probs, axis=-1, where=action[..., None] == jnp.arange(logits.shape[-1]))
@@ -288,6 +266,15 @@ def _entropy(logits: Float[Array, "*B A"]) -> Float[Array, "*B"]:
     """Entropy in nats."""
     log_probs = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
+
+
+def _ratio(
+    entropy: Float[Array, "R N K"], alone: Float[Array, "R N"], examples: Examples
+) -> Float[Array, "R N K"]:
+    """Entropy of the pair model's predictions divided by that of the action predictor's; 1 for
+    agents with a single available action."""
+    has_choice = examples.action_mask.sum(axis=-1) > 1
+    return jnp.where(has_choice[..., None], entropy / (alone[..., None] + 1e-8), 1)
 
 
 def _mean(values: Float[Array, "R ..."], mask: Bool[Array, "R ..."]) -> Float[Array, ""]:

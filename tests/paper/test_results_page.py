@@ -14,7 +14,7 @@ from dgmarl.errors import UsageError
 from dgmarl.paper.claims import claims
 from dgmarl.paper.graphs_page import graphs_section
 from dgmarl.paper.grids import SIX, SMACLITE_STEPS
-from dgmarl.paper.judging import seeds_needed, trios
+from dgmarl.paper.judging import Claim, answer, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER
 from dgmarl.paper.results_page import (
     MARKS,
@@ -27,7 +27,7 @@ from dgmarl.paper.results_page import (
 )
 from dgmarl.report.figures import data_digest, svg
 from dgmarl.report.results import Result, read_results
-from dgmarl.report.statistics import contrast_interval
+from dgmarl.report.statistics import Interval, contrast_interval
 
 ROOT = Path(__file__).parents[2]
 HINT = "run `python -m dgmarl.paper.results_page`"
@@ -360,17 +360,19 @@ def test_sampled_interventions_stand_beside_all_interventions():
 @pytest.mark.parametrize(
     ("finals", "words"),
     [
-        ([-1.0, 0.0, 1.0, 2.0, 3.0], "about 13 seeds"),  # 1 +- 2.18 * 1.58 / sqrt(13)
-        ([-1.0, -0.5, 0.0, 0.5, 1.0], "more than 100 seeds"),
+        ([-1.0, 0.0, 1.0, 2.0, 3.0], "About 13 seeds"),  # 1 +- 2.18 * 1.58 / sqrt(13)
+        ([-1.0, -0.5, 0.0, 0.5, 1.0], "More than 100 seeds"),
         ([1.0, 1.1, 0.9, 1.0, 1.0], ""),
         ([1.0], ""),
     ],
 )
 def test_open_comparisons_state_the_seeds_that_would_decide_them(finals, words):
-    found = seeds_needed([contrast_interval([np.array(finals)], [1])], len(finals), 2_500_000)
-    assert words in found
-    assert ("2.5 million steps" in found) == bool(words)
-    assert bool(found) == bool(words)
+    compared = answer(contrast_interval([np.array(finals)], [1]))
+    against = compared._replace(answer="no")
+    claim = Claim("", [compared, answer(Interval(1, 0.5, 1.5))], steps=(2_500_000,), seeds=5)
+    found = claim.budget()
+    assert found == (f"{words} of 2.5 million steps" if words else "")
+    assert claim._replace(comparisons=[compared, against]).budget() == ""
 
 
 def test_figures_leave_out_methods_with_few_scenarios():

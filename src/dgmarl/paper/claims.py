@@ -13,10 +13,9 @@ from dgmarl.paper.grids import (
     BACKBONES,
     LBF_STEPS,
     RANDOM,
-    SEEDS,
     SIX,
-    SMACLITE_SEEDS,
     SMACLITE_STEPS,
+    STAR_SPREAD_STEPS,
     VANILLA,
     Run,
     choose,
@@ -24,21 +23,18 @@ from dgmarl.paper.grids import (
 )
 from dgmarl.paper.judging import (
     NOT_AGAINST,
-    Answer,
     Claim,
+    Comparison,
     Found,
     Trio,
     answer,
     difference,
-    distance,
     gap_change,
     iqm_contrast,
     is_above,
     lacking,
     not_below,
     opposite,
-    seeds_needed,
-    sentences,
     speed_difference,
     trios,
 )
@@ -99,17 +95,19 @@ FAST = "-fast"
 def claims(results: Iterable[Result]) -> list[Claim]:
     """All claims, including those without results."""
     found = by_key(results)
-    of_benchmark = {
-        "Star-Spread": _of_star_spread(found),
-        "Motivation": _of_credit(found),
-        "Foraging": [*_of_aggregates(found), *_of_scenarios(found), *_of_values(found)],
-        "SMAClite": _of_smaclite(found),
-    }
-    return [
-        claim._replace(benchmark=benchmark)
-        for benchmark, judged in of_benchmark.items()
-        for claim in judged
-    ]
+    foraging = [*_of_aggregates(found), *_of_scenarios(found), *_of_values(found)]
+    parts = (
+        ("Star-Spread", "star-spread", [STAR_SPREAD_STEPS], _of_star_spread(found)),
+        ("Motivation", "lbf", [LBF_STEPS], _of_credit(found)),
+        ("Foraging", "lbf", [LBF_STEPS], foraging),
+        ("SMAClite", "smaclite", SMACLITE_STEPS.values(), _of_smaclite(found)),
+    )
+    complete = []
+    for title, benchmark, steps, judged in parts:
+        seeds = [len(one.final) for one in found.values() if one.benchmark == benchmark]
+        about = {"benchmark": title, "seeds": min(seeds, default=0)}
+        complete += [one._replace(**about, steps=one.steps or tuple(steps)) for one in judged]
+    return complete
 
 
 def neighbours(spread: Sequence[Trio]) -> list[tuple[Trio | None, Trio]]:
@@ -161,7 +159,7 @@ def _of_star_spread(found: Found) -> list[Claim]:
     ]
 
 
-def _local_wins(trio: Trio) -> Answer:
+def _local_wins(trio: Trio) -> Comparison:
     return answer(difference(trio.local, trio.globe))
 
 
@@ -196,17 +194,18 @@ def _of_aggregates(found: Found) -> list[Claim]:
     table = over_scenarios(own)
     compared = table.of_method.keys() if set(table.scenarios) == set(SIX) else set()
 
-    def above(rivals: Iterable[str], backbones: Iterable[str] = BACKBONES) -> list[Answer]:
+    def above(rivals: Iterable[str], backbones: Iterable[str] = BACKBONES) -> list[Comparison]:
         """Whether the learned graph's IQM is above that of each rival; open if a rival with fewer
         steps is below."""
-        answers: list[Answer] = []
+        answers: list[Comparison] = []
         for backbone in backbones:
             for rival in rivals:
                 mine, theirs = f"{backbone}-dg-learned", rival.format(backbone)
                 if {mine, theirs} <= compared:
                     said = answer(iqm_contrast(table, (mine, theirs), np.subtract))
                     short = any(is_short(one, LBF_STEPS) for one in table.of_method[theirs])
-                    answers.append("open" if short and said == "yes" else said)
+                    too_early = short and said.answer == "yes"
+                    answers.append(Comparison("open") if too_early else said)
         return answers
 
     return [
@@ -236,7 +235,7 @@ def _of_aggregates(found: Found) -> list[Claim]:
     ]
 
 
-def _gains(table: Aggregates) -> list[Answer]:
+def _gains(table: Aggregates) -> list[Comparison]:
     """Whether IPPO gains more, and is better with local reward, than MAPPO."""
     credits = ("dg-learned", "local", "global")
     methods = [f"{backbone}-{credit}" for backbone in ("ippo", "mappo") for credit in credits]
@@ -327,7 +326,7 @@ def _lowest_and_highest(found: Found, scenario: str, method: str) -> str:
 def _converging(found: Found) -> Claim:
     runs = choose("lbf", ("15x15-4p-3f",), ("mappo-global", "mappo-local"))
     globe, local = (found.get(run.key) for run in runs)
-    compared: list[Answer] = []
+    compared: list[Comparison] = []
     if globe and local:
         compared = [is_above(globe, OPTIMAL), answer(speed_difference(local, globe))]
     return Claim(
@@ -349,13 +348,10 @@ def _of_values(found: Found) -> list[Claim]:
         (VALUES_FAIL, NOT_LOCAL),
     ):
         scenarios = [name for name, claimed in VALUES_OF_PAPER.items() if claimed == paper]
-        answers: list[Answer] = []
+        answers: list[Comparison] = []
         for scenario in scenarios:
             answers += compare_values(scenario, found)
         runs = choose("lbf", scenarios, ("iql", "qmix"))
-        if paper == BOTH_OPTIMAL:
-            ends = [distance(found[run.key], OPTIMAL) for run in runs if run.key in found]
-            reason = sentences(reason, seeds_needed(ends, SEEDS, LBF_STEPS))
         judged.append(Claim(paper, answers, reason, lacking(found, runs)))
     iql, qmix = (found.get(("lbf", "10x10-3p-3f", method)) for method in ("iql", "qmix"))
     slow = Claim(
@@ -369,7 +365,7 @@ def _of_values(found: Found) -> list[Claim]:
     return [*judged, slow]
 
 
-def compare_values(scenario: str, found: Found) -> list[Answer]:
+def compare_values(scenario: str, found: Found) -> list[Comparison]:
     """Comparisons for the paper's claim about IQL and QMIX in one scenario; methods with different
     numbers of steps are compared at the smaller one."""
     paper = VALUES_OF_PAPER[scenario]
@@ -394,11 +390,11 @@ def _of_smaclite(found: Found) -> list[Claim]:
     lacks = lacking(found, choose("smaclite", missing, fast))
     few = len(battles) <= len(SMACLITE_STEPS) / 2  # the claim is about "most maps"
     # An open comparison supports the claim that the graph does not improve.
-    not_improved: list[Answer] = [
-        "no" if trio.advantage.low > 0 else "yes" for trio in battles.values()
+    not_improved: list[Comparison] = [
+        Comparison("no" if trio.advantage.low > 0 else "yes") for trio in battles.values()
     ]
-    as_good: list[Answer] = [
-        "open" if few else not_below(difference(trio.graph, trio.globe))
+    as_good: list[Comparison] = [
+        Comparison("open") if few else not_below(difference(trio.graph, trio.globe))
         for trio in battles.values()
     ]
     return [
@@ -434,8 +430,9 @@ def _of_worst_credit(battles: dict[str, Trio], lacks: tuple[Run, ...]) -> Iterat
         yield Claim(
             f"In {scenario} {others} reward beat {worst} reward.",
             [answer(one) for one in above],
-            sentences(reason, seeds_needed(above, SMACLITE_SEEDS, SMACLITE_STEPS[scenario])),
+            reason,
             tuple(run for run in lacks if run.scenario == scenario),
+            steps=(SMACLITE_STEPS[scenario],),
         )
 
 
@@ -475,5 +472,6 @@ def _of_mixers(battles: dict[str, Trio], found: Found) -> list[Claim]:
             "bane_vs_bane two of five seeds of QPLEX win hardly any battle, the others nearly all",
             lacks=lacking(found, choose("smaclite", maps, ("qmix", "qplex"))),
             yes=NOT_AGAINST,
+            steps=tuple(SMACLITE_STEPS[name] for name in weaker),
         ),
     ]

@@ -30,18 +30,34 @@ Found = Mapping[Key, Result]
 """Results by benchmark, scenario and method."""
 
 
+class Comparison(NamedTuple):
+    """Whether an interval supports a claim."""
+
+    answer: Answer
+    interval: Interval | None = None
+    """None if more steps are needed before seeds matter."""
+
+
 class Claim(NamedTuple):
     """A claim of the paper, our comparisons, and the likely reason if they do not support it."""
 
     paper: str
-    answers: Sequence[Answer]
-    """One per comparison."""
+    comparisons: Sequence[Comparison]
     reason: str = ""
     lacks: tuple[Run, ...] = ()
     """Missing runs with the paper's number of steps."""
-    benchmark: str = ""
     yes: str = "for it"
     """How the comparisons that do not speak against the claim are called."""
+    steps: tuple[int, ...] = ()
+    """Steps of the runs of open comparisons; empty: those of the benchmark."""
+    benchmark: str = ""
+    seeds: int = 0
+    """Seeds of the benchmark's runs."""
+
+    @property
+    def answers(self) -> list[Answer]:
+        """One per comparison."""
+        return [one.answer for one in self.comparisons]
 
     @property
     def verdict(self) -> Verdict:
@@ -66,6 +82,16 @@ class Claim(NamedTuple):
         return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
     def budget(self) -> str:
+        """What would decide open comparisons, as text: missing runs, and seeds unless another
+        comparison is against the claim anyway."""
+        open_ones = (one.interval for one in self.comparisons if one.answer == "open")
+        unclear = [one for one in open_ones if one and not isnan(one.low)]
+        seeds = "" if "no" in self.answers else seeds_needed(unclear, self.seeds)
+        each = span(n / 1e6 for n in self.steps)
+        parts = (self._missing(), f"{seeds} seeds of {each} million steps" * bool(seeds))
+        return ". ".join(filter(None, parts))
+
+    def _missing(self) -> str:
         """Number and steps of the missing runs, as text."""
         if not self.lacks:
             return ""
@@ -182,45 +208,40 @@ def iqm_contrast(
     return aggregate_interval(strata, estimator)
 
 
-def answer(interval: Interval) -> Answer:
+def answer(interval: Interval) -> Comparison:
     """Whether a difference is above 0; open if its interval contains 0."""
+    return Comparison(_sign(interval), interval)
+
+
+def _sign(interval: Interval) -> Answer:
     return "yes" if interval.low > 0 else "no" if interval.high < 0 else "open"
 
 
-def not_below(interval: Interval) -> Answer:
+def not_below(interval: Interval) -> Comparison:
     """Whether a difference is not below 0; open if there is no interval."""
-    return "no" if interval.high < 0 else "yes" if interval.high >= 0 else "open"
+    found = "no" if interval.high < 0 else "yes" if interval.high >= 0 else "open"
+    return Comparison(found, interval)
 
 
-def opposite(given: Answer) -> Answer:
+def opposite(given: Comparison) -> Comparison:
     """Answer to the negated question."""
     answers: dict[Answer, Answer] = {"yes": "no", "open": "open", "no": "yes"}
-    return answers[given]
+    return given._replace(answer=answers[given.answer])
 
 
-def is_above(result: Result, bound: float) -> Answer:
+def is_above(result: Result, bound: float) -> Comparison:
     """Whether the final return in foraging is above a bound; open if it is below with clearly fewer
     steps than the paper's."""
-    above = answer(distance(result, bound))
-    return "open" if above == "no" and is_short(result, LBF_STEPS) else above
+    above = answer(contrast_interval([result.final - bound], [1]))
+    too_early = above.answer == "no" and is_short(result, LBF_STEPS)
+    return Comparison("open") if too_early else above
 
 
-def distance(result: Result, bound: float) -> Interval:
-    """Mean final return minus a bound."""
-    return contrast_interval([result.final - bound], [1])
-
-
-def sentences(*parts: str) -> str:
-    """Sentences without their last full stop, joined; empty ones are left out."""
-    return ". ".join(filter(None, parts))
-
-
-def seeds_needed(intervals: Iterable[Interval], seeds: int, steps: int) -> str:
-    """Sentence with the number of seeds, of so many steps each, that would decide the open ones of
-    some comparisons, if means and spreads stayed as they are; empty if none is open.
+def seeds_needed(unclear: Sequence[Interval], seeds: int) -> str:
+    """Number of seeds after which no interval would contain 0 if means and spreads stayed as they
+    are, as text; empty without intervals.
 
     Widths are those of t intervals with n - 1 degrees of freedom."""
-    unclear = [one for one in intervals if answer(one) == "open" and not isnan(one.low)]
     if not unclear:
         return ""
 
@@ -232,9 +253,7 @@ def seeds_needed(intervals: Iterable[Interval], seeds: int, steps: int) -> str:
         return all(share * (one.high - one.low) / 2 < abs(one.estimate) for one in unclear)
 
     found = next((n for n in range(seeds, MANY_SEEDS + 1) if decides(n)), None)
-    number = f"about {found}" if found else f"more than {MANY_SEEDS}"
-    each = f"{steps / 1e6:g} million steps"
-    return f"With these means and spreads {number} seeds of {each} per method would decide"
+    return f"About {found}" if found else f"More than {MANY_SEEDS}"
 
 
 def lacking(found: Found, runs: Iterable[Run]) -> tuple[Run, ...]:

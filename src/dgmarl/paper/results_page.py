@@ -19,7 +19,7 @@ from dgmarl.paper.claims import FAST, claims
 from dgmarl.paper.credit_page import credit_section
 from dgmarl.paper.graphs_page import graphs_section
 from dgmarl.paper.grids import SIX
-from dgmarl.paper.judging import Claim, Verdict, sentences, trios
+from dgmarl.paper.judging import Claim, Verdict, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER
 from dgmarl.paper.result_sections import (
     BATTLE_GRAPHS,
@@ -163,16 +163,19 @@ def _agreement(judged: Sequence[Claim]) -> str:
             claim.paper,
             f"**{claim.verdict}**",
             claim.counted(),
-            sentences(claim.reason if claim.is_doubted else "", claim.budget()),
+            claim.reason if claim.is_doubted else "",
+            claim.budget(),
         )
         for claim in judged
     ]
-    titles = ("", "claim of the paper", "verdict", "comparisons", "likely reason, and missing runs")
+    titles = ("", "claim of the paper", "verdict", "comparisons", "likely reason", "would decide")
     return f"""## The paper's claims
 
 Each comparison is of one backbone in one scenario, or between two scenarios. It is for or against a
 claim if its 95 % interval excludes 0; if the claim is that one method is as good as another, it is
-*not against it* unless the interval lies below 0, and counts for the claim. On SMAClite, MMM is
+*not against it* unless the interval lies below 0, and counts for the claim. The last column has
+missing runs, and the seeds per method that would decide the open comparisons if means and spreads
+stayed as they are, unless another comparison is against the claim anyway. On SMAClite, MMM is
 judged with the paper's settings and the other maps with the preset *fast*. Theoretical claims are
 checked in [theory.md](theory.md). The paper attributes MAPPO's instability on SMAClite to
 hyperparameters; MAPPO is unstable here too (corridor, bane_vs_bane, 3s5z_vs_3s6z), but the cause

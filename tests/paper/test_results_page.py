@@ -435,6 +435,20 @@ def test_costs_are_summed_by_kind_of_machine():
     assert "(33 runs were not timed)" in text
 
 
+def test_each_benchmark_has_the_costs_of_its_commands():
+    costs = [
+        {"command": command, "cells": 1, "device": "NVIDIA H200", "seconds": seconds}
+        for command, seconds in (
+            ("python -m dgmarl.experiments.grid lbf --only 'x'", 60),
+            ("python -m dgmarl.paper smaclite --only 'y'; lbf-values --steps 2e6 (busy)", 120),
+            ("python -m dgmarl.paper lbf-credit --only dg", 240),
+            ("dgmarl.train jaxmarl:2s3z; lbf/8x8-2p-2f-coop-shared", 480),
+        )
+    ]
+    text = page_text(six_scenarios(0.5), costs, {})
+    assert "1,800 million steps (3 GPU minutes, other runs of the same commands included)" in text
+
+
 def final_mean(name: str) -> float:
     facts = json.loads((ROOT / "results" / "star-spread" / f"{name}.json").read_text())
     return float(np.mean([seed[-1] for seed in facts["return_mean"]]))

@@ -1,12 +1,14 @@
 """Sections of `docs/results.md`: one table and one figure each, with details folded."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from dgmarl.paper.claims import FAST, VALUES_OF_PAPER, compare_values, neighbours
-from dgmarl.paper.grids import BACKBONES, LBF_STEPS, SIX, SMACLITE_STEPS, VALUE_BASED
+from dgmarl.paper.grids import BACKBONES, GRIDS, LBF_STEPS, SIX, SMACLITE_STEPS, VALUE_BASED
 from dgmarl.paper.judging import Claim, Trio, at_equal_steps, difference, gap_change, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import final_table, final_text, iqm_table, is_short, markdown, text
@@ -46,6 +48,8 @@ UNSCALED = "star-spread-unscaled"
 """Benchmark of the control without reward standardisation."""
 Drawn = Mapping[str, Mapping[str, Figure]]
 """Plots by figure of the paper and kind."""
+Costs = Sequence[Mapping[str, Any]]
+"""Commands that trained runs, with their `cells` (number of runs), `device` and `seconds`."""
 
 
 def folded(title: str, content: str) -> str:
@@ -65,7 +69,9 @@ def joined(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def star_spread(results: Sequence[Result], shown: Sequence[Result], drawn: Drawn) -> str:
+def star_spread(
+    results: Sequence[Result], shown: Sequence[Result], drawn: Drawn, costs: Costs
+) -> str:
     """Star-Spread: known graphs and an increasing number of agents."""
     spread = trios(shown, "star-spread", "dg")
     if not spread:
@@ -78,10 +84,10 @@ def star_spread(results: Sequence[Result], shown: Sequence[Result], drawn: Drawn
     return joined(
         f"""## Star-Spread: the graph is known
 
-One hub and N - 1 leaves; {_size(FIGURES["mpe"].chosen(shown))}. Returns are summed over all agents
-and cannot be compared between different N. *Graph* is the oracle graph, in which every agent
-influences itself and the hub; the learned graph uses the paper's settings (no encoder, one head per
-agent; findings: [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)).""",
+One hub and N - 1 leaves; {_size(FIGURES["mpe"].chosen(shown), costs)}.
+Returns are summed over all agents and cannot be compared between different N. *Graph* is the oracle
+graph, in which every agent influences itself and the hub; the learned graph uses the paper's
+settings (no encoder, one head per agent; findings: [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)).""",
         _spread_table(spread, shown),
         _picture("mpe", "curves", drawn),
         folded(
@@ -163,7 +169,7 @@ and 100 agents move half as far per step as at smaller N.
 {markdown(titles, rows)}"""
 
 
-def foraging(results: Sequence[Result], drawn: Drawn) -> str:
+def foraging(results: Sequence[Result], drawn: Drawn, costs: Costs) -> str:
     """Foraging: six scenarios, with interquartile means beside the paper's."""
     own = FIGURES["lbf"].chosen(results)
     if not own:
@@ -175,7 +181,8 @@ def foraging(results: Sequence[Result], drawn: Drawn) -> str:
 A return of 1 means that all food was collected. In `-coop` scenarios all food requires two players
 and rewards only the stronger one; in the others some food can be collected alone, and players who
 collect food together share the reward. The oracle graph connects players near each other.
-{_size(own)}; the last column is the number of steps per seed.""",
+{_size(own, costs)}.
+The last column is the number of steps per seed.""",
         _methods_table(own, together),
         _picture("lbf", "curves", drawn),
         folded("Interquartile means compared with the paper's", _against_paper(together)),
@@ -294,7 +301,7 @@ def _half_way(result: Result) -> float:
     return float(np.mean([np.interp(steps[-1] / 2, steps, row) for steps, row in seeds]))
 
 
-def battles(results: Sequence[Result], drawn: Drawn) -> str:
+def battles(results: Sequence[Result], drawn: Drawn, costs: Costs) -> str:
     """SMAClite: returns and battles won on six maps, greedy and sampled."""
     own = FIGURES["smaclite"].chosen(results)
     if not own:
@@ -302,10 +309,10 @@ def battles(results: Sequence[Result], drawn: Drawn) -> str:
     return joined(
         f"""## SMAClite
 
-Six maps, {_size(own)}. Each cell is the final return of
-the greedy policy, as in the paper, and in parentheses the share of battles won over the last fifth
-of training. A won battle gives about 20. *fast* is the preset with 128 environments; the other runs
-of MAPPO have the paper's settings. *interventional-sampled2* compares the action taken with two
+Six maps, {_size(own, costs)}.
+Each cell is the final return of the greedy policy, as in the paper, and in parentheses the share of
+battles won over the last fifth of training. A won battle gives about 20. *fast* is the preset with
+128 environments; the other runs of MAPPO have the paper's settings. *interventional-sampled2* compares the action taken with two
 random alternatives per agent and step, *interventional* with all of them. Findings:
 [smaclite.md](smaclite.md#learning-results),
 [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread) and
@@ -450,11 +457,30 @@ def _over_several(results: Sequence[Result]) -> str:
     return iqm_table(together).markdown() if len(together.scenarios) > 1 else ""
 
 
-def _size(results: Sequence[Result]) -> str:
-    """Number of runs, seeds and environment steps, as text."""
+def _size(results: Sequence[Result], costs: Costs) -> str:
+    """Number of runs, seeds and environment steps, and the time of the commands that trained them,
+    as text."""
     steps = sum(int(one.steps[:, -1].sum()) for one in results) / 1e6
     seeds = span(len(one.final) for one in results)
-    return f"{len(results)} runs with {seeds} seeds, {steps:,.0f} million steps"
+    own = [cost for cost in costs if results[0].benchmark in _benchmarks(cost["command"])]
+    took = f" ({spent(own)}, other runs of the same commands included)" if own else ""
+    return f"{len(results)} runs with {seeds} seeds, {steps:,.0f} million steps{took}"
+
+
+def _benchmarks(command: str) -> set[str]:
+    """Benchmarks of the grids that a command trains."""
+    names = re.findall(r"(?:grid|paper|;) ([\w-]+)", command)
+    return {GRIDS[name][0].benchmark for name in names if name in GRIDS}
+
+
+def spent(costs: Costs) -> str:
+    """GPU minutes and CPU hours, as text; empty without costs."""
+    on_gpu, on_cpu = (
+        sum(cost["seconds"] for cost in costs if ("NVIDIA" in cost["device"]) == is_gpu)
+        for is_gpu in (True, False)
+    )
+    times = (f"{on_gpu / 60:.0f} GPU minutes", f"{on_cpu / 3600:.1f} CPU hours")
+    return ", ".join(text for text, seconds in zip(times, (on_gpu, on_cpu), strict=True) if seconds)
 
 
 def _picture(name: str, kind: str, drawn: Drawn) -> str:

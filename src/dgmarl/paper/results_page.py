@@ -9,7 +9,7 @@ import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from matplotlib.figure import Figure
 
@@ -26,12 +26,14 @@ from dgmarl.paper.result_sections import (
     BETTER,
     GRAPHS,
     SAMPLED,
+    Costs,
     battles,
     folded,
     foraging,
     joined,
     paper_iqms,
     plain,
+    spent,
     star_spread,
     verdict,
 )
@@ -57,7 +59,7 @@ def draw_figures(results: Sequence[Result]) -> dict[str, dict[str, Figure]]:
 
 def page_text(
     results: Sequence[Result],
-    costs: Sequence[dict[str, Any]],
+    costs: Costs,
     drawn: Mapping[str, Mapping[str, Figure]],
 ) -> str:
     """Markdown of `results.md`, with links to the figures of `drawn`."""
@@ -68,9 +70,9 @@ def page_text(
         joined(
             _head(shown, judged),
             _agreement(judged),
-            star_spread(results, shown, drawn),
-            foraging(shown, drawn),
-            battles(shown, drawn),
+            star_spread(results, shown, drawn, costs),
+            foraging(shown, drawn, costs),
+            battles(shown, drawn, costs),
             "## The paper's other figures" if any(further) else "",
             *further,
             _choices(),
@@ -80,7 +82,7 @@ def page_text(
     )
 
 
-def readme_section(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
+def readme_section(results: Sequence[Result], costs: Costs) -> str:
     """README section: methods with numbers in the paper, verdicts on its claims, and the cost."""
     return f"""{MARKS[0]}
 {_foraging_summary(results)}{_verdicts(claims(results))}
@@ -199,7 +201,7 @@ the figure; `--dry-run` lists the runs and estimates the time.""",
     )
 
 
-def _cost(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
+def _cost(results: Sequence[Result], costs: Costs) -> str:
     devices, versions, codes = (
         _listed(result.facts[name] for result in results) for name in ("device", "jax", "code")
     )
@@ -223,20 +225,13 @@ in parallel; times include compilation. Every result file contains the configura
     )
 
 
-def _price(results: Sequence[Result], costs: Sequence[dict[str, Any]]) -> str:
+def _price(results: Sequence[Result], costs: Costs) -> str:
     steps = sum(int(result.steps[:, -1].sum()) for result in results)
     seeds = sum(len(result.final) for result in results)
-    on_gpu = sum(cost["seconds"] for cost in costs if "NVIDIA" in cost["device"]) / 60
-    on_cpu = sum(cost["seconds"] for cost in costs if "NVIDIA" not in cost["device"]) / 3600
     counted = sum(cost["cells"] for cost in costs)
     unknown = f" ({len(results) - counted} runs were not timed)" if counted < len(results) else ""
-    times = f", {on_gpu:.0f} GPU minutes" * (on_gpu > 0) + f", {on_cpu:.1f} CPU hours" * (
-        on_cpu > 0
-    )
-    return (
-        f"In total, {len(results)} runs with {seeds} seeds took {steps / 1e6:,.0f} million "
-        f"environment steps{times}{unknown}."
-    )
+    took = ", ".join(filter(None, (f"{steps / 1e6:,.0f} million environment steps", spent(costs))))
+    return f"In total, {len(results)} runs with {seeds} seeds took {took}{unknown}."
 
 
 def _listed(values: Iterable[object]) -> str:

@@ -87,7 +87,8 @@ def star_spread(
 One hub and N - 1 leaves; {_size(FIGURES["mpe"].chosen(shown), costs)}.
 Returns are summed over all agents and cannot be compared between different N. *Graph* is the oracle
 graph, in which every agent influences itself and the hub; the learned graph uses the paper's
-settings (no encoder, one head per agent; findings: [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)).""",
+settings (no encoder, one head per agent; findings:
+[learned-graphs.md](learned-graphs.md#smaclite-and-star-spread)).""",
         _spread_table(spread, shown),
         _picture("mpe", "curves", drawn),
         folded(
@@ -312,8 +313,9 @@ def battles(results: Sequence[Result], drawn: Drawn, costs: Costs) -> str:
 Six maps, {_size(own, costs)}.
 Each cell is the final return of the greedy policy, as in the paper, and in parentheses the share of
 battles won over the last fifth of training. A won battle gives about 20. *fast* is the preset with
-128 environments; the other runs of MAPPO have the paper's settings. *interventional-sampled2* compares the action taken with two
-random alternatives per agent and step, *interventional* with all of them. Findings:
+128 environments; the other runs of MAPPO have the paper's settings. *interventional-sampled2*
+compares the action taken with two random alternatives per agent and step, *interventional* with all
+of them. Findings:
 [smaclite.md](smaclite.md#learning-results),
 [learned-graphs.md](learned-graphs.md#smaclite-and-star-spread) and
 [value-based.md](value-based.md#experiments).""",
@@ -469,7 +471,7 @@ def _size(results: Sequence[Result], costs: Costs) -> str:
 
 def _benchmarks(command: str) -> set[str]:
     """Benchmarks of the grids that a command trains."""
-    names = re.findall(r"(?:grid|paper|;) ([\w-]+)", command)
+    names = re.findall(r"(?:grid|paper|;) ([\w-]+)(?![\w/-])", command)
     return {GRIDS[name][0].benchmark for name in names if name in GRIDS}
 
 

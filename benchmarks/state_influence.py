@@ -37,6 +37,7 @@ TRAINED = (
     ("ippo-global", "self"),
     ("ippo-dg", "interventional"),
     ("ippo-dg", "interventional:3"),
+    ("ippo-dg", "learned"),
 )
 
 
@@ -114,7 +115,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--steps", type=float, default=2e4, help="of each training")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--maps", nargs="*", default=["MMM", "corridor"])
     parser.add_argument("--out", type=Path, default=ROOT / "results/graphs/state-influence.json")
     options = parser.parse_args()

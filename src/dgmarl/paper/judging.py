@@ -52,7 +52,11 @@ class Claim(NamedTuple):
     """Steps of the runs of open comparisons; empty: those of the benchmark."""
     benchmark: str = ""
     seeds: int = 0
-    """Seeds of the benchmark's runs."""
+    """Seeds of each compared run; 0: those of the benchmark."""
+    most: bool = False
+    """Whether the claim is about most cases, not all."""
+    needed: str = ""
+    """What would decide a claim without comparisons."""
 
     @property
     def answers(self) -> list[Answer]:
@@ -63,8 +67,9 @@ class Claim(NamedTuple):
     def verdict(self) -> Verdict:
         """Summary of the comparisons' answers; `so far` if runs are missing."""
         if not self.answers:
-            return "not tested yet"
-        if not self.is_doubted:
+            return "open" if self.needed else "not tested yet"
+        enough = len(self.answers) / 2 if self.most else len(self.answers) - 0.5
+        if self.answers.count("yes") > enough:
             return "agrees so far" if self.lacks else "agrees"
         if "yes" in self.answers:
             return "agrees in part"
@@ -72,8 +77,8 @@ class Claim(NamedTuple):
 
     @property
     def is_doubted(self) -> bool:
-        """Whether some comparison does not support the claim."""
-        return any(answer != "yes" for answer in self.answers)
+        """Whether some comparison does not support the claim, or there are none."""
+        return bool(self.needed) or any(answer != "yes" for answer in self.answers)
 
     def counted(self) -> str:
         """Number of comparisons per answer, as text."""
@@ -82,14 +87,20 @@ class Claim(NamedTuple):
         return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
     def budget(self) -> str:
-        """What would decide open comparisons, as text: missing runs, and seeds unless another
-        comparison is against the claim anyway."""
+        """What would decide open comparisons, as text: missing runs, and seeds for each comparison
+        unless another one is against the claim anyway."""
         open_ones = (one.interval for one in self.comparisons if one.answer == "open")
         unclear = [one for one in open_ones if one and not isnan(one.low)]
-        seeds = "" if "no" in self.answers else seeds_needed(unclear, self.seeds)
-        each = span(n / 1e6 for n in self.steps)
-        parts = (self._missing(), f"{seeds} seeds of {each} million steps" * bool(seeds))
-        return ". ".join(filter(None, parts))
+        if unclear and "no" not in self.answers:
+            found = sorted(seeds_needed(one, self.seeds) for one in unclear)
+            number = ", ".join(
+                f"{n}" if n <= MANY_SEEDS else f"more than {MANY_SEEDS}"
+                for n in dict.fromkeys(found)
+            )
+            seeds = f"Seeds of {span(n / 1e6 for n in self.steps)} million steps: {number}"
+        else:
+            seeds = ""
+        return sentences(self._missing(), seeds, self.needed)
 
     def _missing(self) -> str:
         """Number and steps of the missing runs, as text."""
@@ -189,6 +200,14 @@ def speed_difference(first: Result, second: Result) -> Interval:
     )
 
 
+def spread_difference(first: Result, second: Result) -> Interval:
+    """Difference of the spreads of seeds' mean returns over the common steps, measured by absolute
+    deviations from the median (Brown and Forsythe)."""
+    last = min(first.budget, second.budget)
+    means = [on_grid(one, last=last).mean(axis=1) for one in (first, second)]
+    return contrast_interval([np.abs(values - np.median(values)) for values in means], [1, -1])
+
+
 def gap_change(before: Trio, after: Trio) -> Interval:
     """Increase of the gap between graph credit and global reward between two scenarios."""
     groups = [after.graph.final, after.globe.final, before.graph.final, before.globe.final]
@@ -232,28 +251,34 @@ def opposite(given: Comparison) -> Comparison:
 def is_above(result: Result, bound: float) -> Comparison:
     """Whether the final return in foraging is above a bound; open if it is below with clearly fewer
     steps than the paper's."""
-    above = answer(contrast_interval([result.final - bound], [1]))
+    above = answer(distance(result, bound))
     too_early = above.answer == "no" and is_short(result, LBF_STEPS)
     return Comparison("open") if too_early else above
 
 
-def seeds_needed(unclear: Sequence[Interval], seeds: int) -> str:
-    """Number of seeds after which no interval would contain 0 if means and spreads stayed as they
-    are, as text; empty without intervals.
+def distance(result: Result, bound: float) -> Interval:
+    """Mean final return minus a bound."""
+    return contrast_interval([result.final - bound], [1])
 
-    Widths are those of t intervals with n - 1 degrees of freedom."""
-    if not unclear:
-        return ""
+
+def sentences(*parts: str) -> str:
+    """Sentences without their last full stop, joined; empty ones are left out."""
+    return ". ".join(filter(None, parts))
+
+
+def seeds_needed(unclear: Interval, seeds: int) -> int:
+    """Smallest number of seeds whose interval would not contain 0 if means and spreads stayed as
+    they are, from the interval of so many `seeds`; `MANY_SEEDS` + 1 if that is not enough.
+
+    Widths are those of t intervals with n - 1 degrees of freedom, an approximation for others."""
 
     def width(n: int) -> float:
         return stdtrit(n - 1, 0.975) / sqrt(n)
 
-    def decides(n: int) -> bool:
-        share = width(n) / width(seeds)
-        return all(share * (one.high - one.low) / 2 < abs(one.estimate) for one in unclear)
-
-    found = next((n for n in range(seeds, MANY_SEEDS + 1) if decides(n)), None)
-    return f"About {found}" if found else f"More than {MANY_SEEDS}"
+    half = (unclear.high - unclear.low) / 2
+    limit = abs(unclear.estimate) / half * width(seeds)
+    larger = range(seeds, MANY_SEEDS + 1)
+    return next((n for n in larger if width(n) < limit), MANY_SEEDS + 1)
 
 
 def lacking(found: Found, runs: Iterable[Run]) -> tuple[Run, ...]:

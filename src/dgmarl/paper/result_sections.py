@@ -1,6 +1,5 @@
 """Sections of `docs/results.md`: one table and one figure each, with details folded."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dgmarl.paper.claims import FAST, VALUES_OF_PAPER, compare_values, neighbours
-from dgmarl.paper.grids import BACKBONES, GRIDS, LBF_STEPS, SIX, SMACLITE_STEPS, VALUE_BASED
+from dgmarl.paper.grids import BACKBONES, LBF_STEPS, SIX, SMACLITE_STEPS, VALUE_BASED
 from dgmarl.paper.judging import Claim, Trio, at_equal_steps, difference, gap_change, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
 from dgmarl.paper.tables import final_table, final_text, iqm_table, is_short, markdown, text
@@ -49,7 +48,8 @@ UNSCALED = "star-spread-unscaled"
 Drawn = Mapping[str, Mapping[str, Figure]]
 """Plots by figure of the paper and kind."""
 Costs = Sequence[Mapping[str, Any]]
-"""Commands that trained runs, with their `cells` (number of runs), `device` and `seconds`."""
+"""Commands that trained runs, with their `benchmarks`, `cells` (number of runs), `device` and
+`seconds`."""
 
 
 def folded(title: str, content: str) -> str:
@@ -464,15 +464,14 @@ def _size(results: Sequence[Result], costs: Costs) -> str:
     as text."""
     steps = sum(int(one.steps[:, -1].sum()) for one in results) / 1e6
     seeds = span(len(one.final) for one in results)
-    own = [cost for cost in costs if results[0].benchmark in _benchmarks(cost["command"])]
-    took = f" ({spent(own)}, other runs of the same commands included)" if own else ""
+    own = [cost for cost in costs if results[0].benchmark in cost["benchmarks"]]
+    alone, shared = (
+        spent([cost for cost in own if (len(cost["benchmarks"]) > 1) == several])
+        for several in (False, True)
+    )
+    parts = [alone, f"a part of {shared} shared with other benchmarks" * bool(shared)]
+    took = f" ({', and '.join(filter(None, parts))})" * bool(own)
     return f"{len(results)} runs with {seeds} seeds, {steps:,.0f} million steps{took}"
-
-
-def _benchmarks(command: str) -> set[str]:
-    """Benchmarks of the grids that a command trains."""
-    names = re.findall(r"(?:grid|paper|;) ([\w-]+)(?![\w/-])", command)
-    return {GRIDS[name][0].benchmark for name in names if name in GRIDS}
 
 
 def spent(costs: Costs) -> str:

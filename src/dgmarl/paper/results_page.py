@@ -7,9 +7,10 @@ Numbers and verdicts are computed from the files in `results/`, except the numbe
 
 import argparse
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from matplotlib.figure import Figure
 
@@ -44,6 +45,7 @@ from dgmarl.report.results import Result, read_json, read_results
 from dgmarl.report.style import style
 
 COSTS = "costs.json"
+INFLUENCE = "graphs/state-influence.json"
 SPEEDS = "benchmarks/train-cpu-rules.json"
 MARKS = (
     "<!-- results: written by `python -m dgmarl.paper.results_page` -->",
@@ -61,10 +63,11 @@ def page_text(
     results: Sequence[Result],
     costs: Costs,
     drawn: Mapping[str, Mapping[str, Figure]],
+    influence: Mapping[str, Any] | None = None,
 ) -> str:
-    """Markdown of `results.md`, with links to the figures of `drawn`."""
+    """Markdown of `results.md`, with links to the figures of `drawn`. influence: as in `claims`."""
     shown = [one for one in results if any(figure.shows(one) for figure in FIGURES.values())]
-    judged = claims(shown)
+    judged = claims(results, influence)
     further = [plain(FIGURES[name], shown, drawn) for name in ("motivation", "random-graphs")]
     return (
         joined(
@@ -82,10 +85,12 @@ def page_text(
     )
 
 
-def readme_section(results: Sequence[Result], costs: Costs) -> str:
+def readme_section(
+    results: Sequence[Result], costs: Costs, influence: Mapping[str, Any] | None = None
+) -> str:
     """README section: methods with numbers in the paper, verdicts on its claims, and the cost."""
     return f"""{MARKS[0]}
-{_foraging_summary(results)}{_verdicts(claims(results))}
+{_foraging_summary(results)}{_verdicts(claims(results, influence))}
 {_price(results, costs)}
 All tables, figures and commands: [docs/results.md](docs/results.md).
 {MARKS[1]}"""
@@ -173,15 +178,16 @@ def _agreement(judged: Sequence[Claim]) -> str:
     titles = ("", "claim of the paper", "verdict", "comparisons", "likely reason", "would decide")
     return f"""## The paper's claims
 
-Each comparison is of one backbone in one scenario, or between two scenarios. It is for or against a
-claim if its 95 % interval excludes 0; if the claim is that one method is as good as another, it is
-*not against it* unless the interval lies below 0, and counts for the claim. The last column has
-missing runs, and the seeds per method that would decide the open comparisons if means and spreads
-stayed as they are, unless another comparison is against the claim anyway. On SMAClite, MMM is
+Each comparison is of one backbone in one scenario, between two scenarios, or of IQMs over the six
+of foraging (with stratified bootstrap intervals). It is for or against a claim if its 95 % interval
+excludes 0. If the claim is that one method is as good as another, a comparison is *not against it*
+unless its interval lies below 0, and counts for the claim; if it is that a method does not improve,
+unless its interval lies above 0. A wide interval is therefore not against such a claim either. The
+last column has what would decide open comparisons: missing runs, and for each comparison the seeds
+per method after which its interval would exclude 0 if means and spreads stayed as they are (none if
+another comparison is against the claim anyway). On SMAClite, MMM is
 judged with the paper's settings and the other maps with the preset *fast*. Theoretical claims are
-checked in [theory.md](theory.md). The paper attributes MAPPO's instability on SMAClite to
-hyperparameters; MAPPO is unstable here too (corridor, bane_vs_bane, 3s5z_vs_3s6z), but the cause
-was not tested.
+checked in [theory.md](theory.md).
 
 {markdown(titles, rows)}"""
 
@@ -228,10 +234,19 @@ in parallel; times include compilation. Every result file contains the configura
 def _price(results: Sequence[Result], costs: Costs) -> str:
     steps = sum(int(result.steps[:, -1].sum()) for result in results)
     seeds = sum(len(result.final) for result in results)
-    counted = sum(cost["cells"] for cost in costs)
-    unknown = f" ({len(results) - counted} runs were not timed)" if counted < len(results) else ""
+    missing = _untimed(results, costs)
+    unknown = f" ({missing} runs were not timed)" if missing else ""
     took = ", ".join(filter(None, (f"{steps / 1e6:,.0f} million environment steps", spent(costs))))
     return f"In total, {len(results)} runs with {seeds} seeds took {took}{unknown}."
+
+
+def _untimed(results: Sequence[Result], costs: Costs) -> int:
+    """Number of runs, by benchmark, beyond those of the commands that were timed."""
+    lacking = Counter(result.benchmark for result in results)
+    for cost in costs:
+        for benchmark in cost["benchmarks"]:
+            lacking[benchmark] -= cost["cells"]
+    return (+lacking).total()
 
 
 def _listed(values: Iterable[object]) -> str:
@@ -242,7 +257,10 @@ def _listed(values: Iterable[object]) -> str:
 def write_page(results: Path, out: Path, readme: Path) -> Path:
     """Write `results.md` and `figures/` into `out`, and update the sections of other pages."""
     found = read_results(results)
-    costs = read_json(results / COSTS) if (results / COSTS).is_file() else []
+    costs, influence = (
+        read_json(results / name) if (results / name).is_file() else None
+        for name in (COSTS, INFLUENCE)
+    )
     drawn = draw_figures(found)
     figures = {
         f"{name}-{kind}.svg": svg(picture)
@@ -255,10 +273,10 @@ def write_page(results: Path, out: Path, readme: Path) -> Path:
     for name, figure in figures.items():
         write_atomic(out / "figures" / name, figure)
     readme_text = readme.read_text(encoding="utf-8")
-    write_atomic(readme, with_section(readme_text, readme_section(found, costs)))
+    write_atomic(readme, with_section(readme_text, readme_section(found, costs or [], influence)))
     for path, document in other_pages(out, found, results).items():
         write_atomic(path, document)
-    return write_atomic(out / "results.md", page_text(found, costs, drawn))
+    return write_atomic(out / "results.md", page_text(found, costs or [], drawn, influence))
 
 
 def other_pages(docs: Path, found: Sequence[Result], results: Path) -> dict[Path, str]:

@@ -1,10 +1,12 @@
 """CPU seconds to compile the programs of a run on SMAClite for an H200, on a machine without one.
 
     pip install 'jax[cuda12]'
-    python benchmarks/compile_without_gpu.py MMM mappo-dg learned    # one line per program
+    python benchmarks/compile_without_gpu.py MAP METHOD GRAPH    # MMM mappo-dg learned
+    python benchmarks/compile_without_gpu.py MMM mappo-local self
 
-Matrix products are cuBLAS's and no variants are tried, which need a GPU. The seconds are those of
-this process, without the assembler's. Replaces functions inside JAX that ask for a GPU (0.11.2)."""
+prints one line per program of a run of MAPPO with five seeds and the preset fast. Matrix products
+are cuBLAS's and no variants are tried, which need a GPU. The seconds are those of this process,
+without the assembler's. Replaces functions inside JAX that ask for a GPU (0.11.2)."""
 
 import os
 import re
@@ -65,12 +67,13 @@ device_description_str: "NVIDIA H200"
 
 def main(name: str, method: str, graph: str) -> None:
     known = xla_bridge.canonicalize_platform
-    xla_bridge.canonicalize_platform = lambda name: "cuda" if name == "gpu" else known(name)
+    xla_bridge.canonicalize_platform = lambda asked: "cuda" if asked == "gpu" else known(asked)
     described = topologies.get_topology_desc(platform="cuda", topology="1x1x1", target_config=H200)
     mesh = Mesh(np.array(described.devices).reshape(1, 1), ("seeds", "envs"))
     sharding = NamedSharding(mesh, PartitionSpec("seeds"))
     config = resolve(f"smaclite/{name}", method, {}, "fast", graph=graph, seeds=SEEDS, steps=10**9)
     trainer = Trainer(config)
+    # The arguments of the first program: the state, and the number of iterations.
     carried: Any = (jax.eval_shape(lambda: init_seeds(trainer)), 1)
     for function, answer in ANSWERS.items():
         mock.patch(function, mock.Mock(return_value=answer)).start()

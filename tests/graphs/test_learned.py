@@ -276,16 +276,35 @@ def test_chosen_pairs_are_a_part_of_all_pairs():
     )
 
 
-def test_pairs_in_chunks_give_the_same_update(monkeypatch):
+@pytest.fixture(scope="module")
+def heard():
+    """A batch of random play."""
     env = Signals()
-    source = LearnedSource(GraphModelConfig(), env, 0.9)
 
     @jax.jit
     def played(key):
         start = reset_envs(env, key, None, N_ENVS)
         return collect(env, act_randomly, start, key, env.spec.horizon, frozenset(), reset=False)[1]
 
-    batch = played(KEY)
+    return env, played(KEY)
+
+
+def test_the_reported_ratio_leaves_out_agents_without_a_choice(heard):
+    env, batch = heard
+    mask = batch.observation.action_mask.at[:, :, 0].set(False).at[:, :, 0, 0].set(True)
+    batch = batch._replace(observation=batch.observation._replace(action_mask=mask))
+    source = LearnedSource(GraphModelConfig(encoder=False, gradient_steps=1), env, 0.9)
+    state = source.init(KEY, env)
+    ratios = np.asarray(source.ratios(state.params, batch))
+    np.testing.assert_array_equal(ratios[..., 0, 1], 1)
+    _, metrics = source.update(state, batch, KEY)
+    expected = ratios[np.asarray(batch.valid)][:, 1, 0].mean()
+    assert metrics["graph_ratio"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_pairs_in_chunks_give_the_same_update(monkeypatch, heard):
+    env, batch = heard
+    source = LearnedSource(GraphModelConfig(), env, 0.9)
     state = jax.jit(lambda key: source.init(key, env))(KEY)
     whole, _ = jax.jit(lambda state: source.update(state, batch, KEY))(state)
     monkeypatch.setattr(learned, "FLOATS_AT_ONCE", 50 * 4 * 256)

@@ -197,7 +197,9 @@ class LearnedSource:
             "predictor_loss": alone_loss,
             "pair_entropy": _mean(pairs.entropy, others),
             "predictor_entropy": _mean(alone, examples.valid),
-            "ratio": _mean(_ratio(pairs.entropy, alone, examples), others),
+            "ratio": _mean(
+                _ratio(pairs.entropy, alone, examples), others & _has_choice(examples)[..., None]
+            ),
         }
         return pair_loss + alone_loss, metrics
 
@@ -273,8 +275,12 @@ def _ratio(
 ) -> Float[Array, "R N K"]:
     """Entropy of the pair model's predictions divided by that of the action predictor's; 1 for
     agents with a single available action."""
-    has_choice = examples.action_mask.sum(axis=-1) > 1
-    return jnp.where(has_choice[..., None], entropy / (alone[..., None] + 1e-8), 1)
+    return jnp.where(_has_choice(examples)[..., None], entropy / (alone[..., None] + 1e-8), 1)
+
+
+def _has_choice(examples: Examples) -> Bool[Array, "R N"]:
+    """Whether several actions are available."""
+    return examples.action_mask.sum(axis=-1) > 1
 
 
 def _mean(values: Float[Array, "R ..."], mask: Bool[Array, "R ..."]) -> Float[Array, ""]:

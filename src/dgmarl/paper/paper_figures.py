@@ -105,8 +105,8 @@ SMACLITE = PaperFigure(
     1,
     "Six SMAClite maps: MAPPO with local, global and learned-graph credit, QMIX and QPLEX; "
     "per map and aggregated.",
-    "5 seeds; returns, not win rates; corridor with 5 million steps for all methods (the QMIX "
-    "script has 2 million).",
+    "5 seeds; corridor with 5 million steps for all methods (the QMIX script has 2 million). QMIX "
+    "and QPLEX play 80 battles, then make ten gradient steps, instead of 8 and one.",
     choose("smaclite", tuple(SMACLITE_STEPS), (*credits_of("mappo", "-learned"), "qmix", "qplex")),
     also=("mappo-",),
 )

@@ -25,8 +25,8 @@ from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER
 from dgmarl.paper.result_sections import (
     BATTLE_GRAPHS,
     BETTER,
+    BY_SAMPLE,
     GRAPHS,
-    SAMPLED,
     Costs,
     battles,
     folded,
@@ -150,7 +150,7 @@ def _against_better(results: Sequence[Result]) -> str:
     compared = {"Star-Spread": trios(results, "star-spread", "dg")}
     for graph in GRAPHS:
         compared[f"foraging, {graph} graph"] = trios(results, "lbf", f"dg-{graph}")
-    for graph in ("dg-oracle", "dg-learned", SAMPLED):
+    for graph in ("dg-oracle", "dg-learned", BY_SAMPLE):
         compared[f"SMAClite, {BATTLE_GRAPHS[graph]}"] = trios(results, "smaclite", graph, FAST)
     lines = []
     for name, found in compared.items():
@@ -185,9 +185,9 @@ unless its interval lies below 0, and counts for the claim; if it is that a meth
 unless its interval lies above 0. A wide interval is therefore not against such a claim either. The
 last column has what would decide open comparisons: missing runs, and for each comparison the seeds
 per method after which its interval would exclude 0 if means and spreads stayed as they are (none if
-another comparison is against the claim anyway). On SMAClite, MMM is
-judged with the paper's settings and the other maps with the preset *fast*. Theoretical claims are
-checked in [theory.md](theory.md).
+another comparison is against the claim anyway). On SMAClite, MMM is judged with the paper's
+settings and the other maps with the preset *fast*. Theoretical claims are checked in
+[theory.md](theory.md).
 
 {markdown(titles, rows)}"""
 
@@ -211,6 +211,7 @@ def _cost(results: Sequence[Result], costs: Costs) -> str:
     devices, versions, codes = (
         _listed(result.facts[name] for result in results) for name in ("device", "jax", "code")
     )
+    devices = devices.replace(", cpu", " and two CPU cores")
     commands = "\n".join(
         f"    {cost['command']}    # {cost['cells']} runs on {cost['device']}: "
         f"{cost['seconds'] // 60:.0f} min {cost['seconds'] % 60:.0f} s"
@@ -225,8 +226,9 @@ def _cost(results: Sequence[Result], costs: Costs) -> str:
 
 Code: {codes}."""
     return joined(
-        f"""{_price(results, costs)} They ran on {devices} with jax {versions}, all seeds of a run
-in parallel; times include compilation. Every result file contains the configuration of its run.""",
+        f"""{_price(results, costs)}
+They ran on {devices} with jax {versions}, all seeds of a run in parallel; times include
+compilation. Every result file contains the configuration of its run.""",
         folded("Commands and their times", made),
     )
 

@@ -223,6 +223,10 @@ def test_figures_and_tables_come_from_published_results_without_training(
     assert "| `8x8-2p-4f-coop` | 0.055 [0.037, 0.073] | 0.964 [0.913, 0.991] |" in table
     page = (tmp_path / "out" / "index.html").read_text()
     assert page.count("<svg") == sum(name.endswith(".svg") for name in written)
+    assert "Results shown: 10 seeds, 5 million steps." in page
+    assert command("lbf", "--from", str(tmp_path / "given"), "--out", str(tmp_path / "out")) == 0
+    assert (tmp_path / "out" / "index.html").read_text() == page
+    assert "random-graphs" not in (tmp_path / "out" / "lbf.html").read_text()
     assert "<td>0.055 [0.037, 0.073]</td><td>0.964 [0.913, 0.991]</td>" in page
     for picture in re.findall(r"\]\((figures/[^)]+)\)", table):
         assert (tmp_path / "out" / picture).is_file()
@@ -237,7 +241,9 @@ def test_figures_and_tables_come_from_published_results_without_training(
         (["motivation", "--batched", "0"], "--batched is 0"),
         (["motivation", "--steps", "10"], "steps is 10"),
         (["motivation", "--from", "nowhere"], "nowhere is not a folder"),
-        (["motivation", "--from", "nowhere", "--dry-run"], "give one of them"),
+        (["motivation", "--from", "nowhere", "--dry-run"], "--dry-run is about training"),
+        (["motivation", "--from", "nowhere", "--steps", "100"], "--steps is about training"),
+        (["motivation", "--from", "nowhere", "--seeds", "2"], "--seeds is about training"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(

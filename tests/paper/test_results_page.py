@@ -108,7 +108,7 @@ def test_the_command_writes_page_figures_and_readme_and_removes_old_figures(tmp_
     ]
     ElementTree.parse(docs / "figures" / "mpe-curves.svg")
     assert "![mpe: learning curves" in (docs / "results.md").read_text()
-    assert readme.read_text().startswith(f"before\n{MARKS[0]}\n{len(claims([]))} claims")
+    assert f"\n{len(claims([]))} claims" in readme.read_text()
 
 
 @pytest.mark.slow

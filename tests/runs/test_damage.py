@@ -8,6 +8,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -352,3 +353,19 @@ def test_the_clock_may_be_set_while_a_checkpoint_is_written(tmp_path, monkeypatc
         save_checkpoint(tmp_path, moment, state)
         assert load_latest(tmp_path, state)[0] == moment
     assert jax.tree.leaves(load_latest(tmp_path, state)[1])[0].tolist() == [1, 1, 1]
+
+
+def test_threads_write_checkpoints_at_the_same_time(tmp_path):
+    arrays = {f"w{k}": np.full((8, 8), k, np.float32) for k in range(40)}
+    state = {"step": np.arange(3, dtype=np.int32), **arrays}
+
+    def write(name: int) -> tuple[int, Any]:
+        folder = tmp_path / str(name)
+        for index in range(10):
+            save_checkpoint(folder, index, state)
+        return load_latest(folder, state)
+
+    with ThreadPoolExecutor(4) as pool:
+        for index, found in pool.map(write, range(4)):
+            assert index == 9
+            jax.tree.map(np.testing.assert_array_equal, found, state)

@@ -41,7 +41,7 @@ class Reproduce(Programs):
     figure: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="FIGURE|all")]]
     """motivation, random-graphs, mpe, lbf, smaclite, or all."""
     out: OutputFolder = Path("reproduction")
-    """Folder for results, run folders, figures, tables and index.html."""
+    """Folder for results, run folders, figures, tables and a page: index.html, or FIGURE.html."""
     seeds: OptionalCount = None
     """Seeds per run. Default: 5 on SMAClite, else 10."""
     steps: OptionalCount = None
@@ -56,10 +56,8 @@ class Reproduce(Programs):
         from dgmarl.report.results import read_results
         from dgmarl.sweeps.plan import connected, prepare_process, refuse_empty, train_plan
 
-        if self.dry_run and self.from_ is not None:
-            raise UsageError(
-                "--dry-run plans training, but --from does not train: give one of them."
-            )
+        if self.from_ is not None:
+            self._refuse_options_of_training()
         figures = reproduce.figures_named(self.figure)
         if self.from_ is not None:
             results = read_results(self.from_)
@@ -80,6 +78,14 @@ class Reproduce(Programs):
             print(f"Without results, hence not drawn: {', '.join(missing)}")
         print(f"Open {written[-1].absolute().as_uri()}")
         return 0
+
+    def _refuse_options_of_training(self) -> None:
+        given = {"--dry-run": self.dry_run, "--seeds": self.seeds, "--steps": self.steps}
+        if training := [name for name, value in given.items() if value]:
+            raise UsageError(
+                f"{training[0]} is about training, but --from draws published results: give one "
+                "of them."
+            )
 
 
 def _print_plan(plan: "Plan") -> int:

@@ -49,8 +49,8 @@ class PaperFigure:
 MOTIVATION = PaperFigure(
     "motivation",
     1,
-    "MAPPO with local, global and graph credit in two foraging scenarios: one with many agents, "
-    "one that requires cooperation.",
+    "MAPPO with local, global and graph credit in two foraging scenarios: one with four agents, "
+    "one that requires two to cooperate.",
     "Scenarios (the paper names none): 15x15-4p-3f and 8x8-2p-4f-coop. Graph: oracle. 10 seeds.",
     choose("lbf", ("15x15-4p-3f", "8x8-2p-4f-coop"), credits_of("mappo", "-oracle")),
 )

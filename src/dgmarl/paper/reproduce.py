@@ -4,7 +4,7 @@ results/<benchmark>/<scenario>__<label>.json   finished runs, as published
 runs/<benchmark>/<scenario>__<label>/          run folders, from which interrupted runs resume
 figures/<figure>-*.svg, .png                   the figures
 <figure>.md                                    their tables
-index.html                                     one page of all figures and tables
+index.html, or FIGURE.html for a single one    one page of all figures and tables
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from dgmarl.errors import UsageError
 from dgmarl.files import write_atomic
 from dgmarl.paper.paper_figures import FIGURES, PaperFigure
-from dgmarl.paper.tables import PLOTTED, draw, final_table, iqm_table, scope, table_page
+from dgmarl.paper.tables import NOTES, draw, final_table, iqm_table, scope, size, table_page
 from dgmarl.paper.training_plan import make_plan
 from dgmarl.report.aggregate import over_scenarios
 from dgmarl.report.figures import inline_svg, save
@@ -71,8 +71,9 @@ def _refuse_other_options(run: PlannedRun) -> None:
 def write_figures(
     figures: Iterable[PaperFigure], results: Sequence[Result], out: Path
 ) -> list[Path]:
-    """Write the plots and a page of tables of each figure with results; last, index.html with all
-    of them."""
+    """Write the plots and a page of tables of each figure with results; last, a page with all of
+    them, named after a single figure so that it does not replace index.html."""
+    figures = list(figures)
     written, sections = list[Path](), list[dict[str, Any]]()
     for figure in figures:
         if chosen := figure.chosen(results):
@@ -87,16 +88,15 @@ def write_figures(
         raise UsageError(
             "There is no result of these figures yet: train some runs, or give results with --from."
         )
-    page = render(
-        "figures_page.html", title="The paper's figures", plotted=PLOTTED, figures=sections
-    )
-    return [*written, write_atomic(out / "index.html", page)]
+    page = render("figures_page.html", title="The paper's figures", notes=NOTES, figures=sections)
+    name = figures[0].name if len(figures) == 1 else "index"
+    return [*written, write_atomic(out / f"{name}.html", page)]
 
 
 def _section(
     figure: PaperFigure, chosen: Sequence[Result], drawn: Mapping[str, Figure]
 ) -> dict[str, Any]:
-    """A figure's part of index.html."""
+    """A figure's part of the page."""
     together = over_scenarios(chosen)
     return {
         "name": figure.name,
@@ -104,6 +104,7 @@ def _section(
         "choices": figure.choices,
         "pictures": [Markup(inline_svg(picture)) for picture in drawn.values()],
         "final": final_table(chosen),
+        "size": size(chosen),
         "scope": scope(together),
         "iqm": None if together.reason else iqm_table(together),
     }

@@ -90,7 +90,9 @@ def readme_section(
 ) -> str:
     """README section: methods with numbers in the paper, verdicts on its claims, and the cost."""
     return f"""{MARKS[0]}
-{_foraging_summary(results)}{_verdicts(claims(results, influence))}
+{_foraging_summary(results)}{_against_better(results)}
+
+{_verdicts(claims(results, influence))}
 {_price(results, costs)}
 All tables, figures and commands: [docs/results.md](docs/results.md).
 {MARKS[1]}"""

@@ -18,11 +18,13 @@ from dgmarl.report.table import interval_texts, n_decimals
 
 NEARLY = 1.02
 """Numbers of steps that differ by no more than this factor count as equal."""
-PLOTTED = (
+NOTES = (
     "Plots leave out methods with results in fewer than half of the scenarios, unless there are no "
-    "others."
+    "others. fast: the preset with 128 environments; tuned: tuned hyperparameters; "
+    "interventional-sampledK: interventions with K random alternatives per agent and step; n5: "
+    "Star-Spread with 5 agents. A DG without the name of a graph has the oracle graph."
 )
-"""Which methods `draw` plots."""
+"""Which methods `draw` plots, and what names mean."""
 
 
 def is_short(result: Result, steps: int) -> bool:
@@ -44,7 +46,7 @@ class Table(NamedTuple):
 def draw(results: Sequence[Result]) -> dict[str, Figure]:
     """Plots by kind: learning curves, graphs over training, aggregates if returns share a scale.
 
-    Methods with results in fewer than half of the scenarios are left out (`PLOTTED`)."""
+    Methods with results in fewer than half of the scenarios are left out (`NOTES`)."""
     runs = Counter(result.method for result in results)
     enough = len({result.scenario for result in results}) / 2
     results = [one for one in results if runs[one.method] >= enough] or results
@@ -73,9 +75,11 @@ def table_page(figure: PaperFigure, results: Sequence[Result], pictures: Iterabl
 
 Not stated in the paper, chosen here: {figure.choices}
 
+{size(results)}
+
 {shown}
 
-{PLOTTED}
+{NOTES}
 
 ## Final returns
 
@@ -87,6 +91,12 @@ Means over seeds of the last evaluation, 95 % bootstrap over seeds.
 
 {over_all}
 """
+
+
+def size(results: Sequence[Result]) -> str:
+    """Seeds and steps of the results, as a sentence."""
+    seeds = span(len(result.final) for result in results)
+    return f"Results shown: {seeds} seeds, {budget_text(*results)} steps."
 
 
 def scope(together: Aggregates) -> str:
@@ -138,7 +148,7 @@ def iqm_table(together: Aggregates) -> Table:
         rows.append((style(method).name, iqm, *paper, least, str(runs), *steps))
     paper = ["the paper's IQM"] if of_paper else []
     steps = [] if together.comparable() else ["steps"]
-    return Table(("method", "IQM", *paper, "mean in its worst scenario", "runs", *steps), rows)
+    return Table(("method", "IQM", *paper, "mean in its worst scenario", "seeds in all", *steps), rows)
 
 
 def text(interval: Interval) -> str:

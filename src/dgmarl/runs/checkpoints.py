@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -28,6 +29,9 @@ KEPT = 2
 ABOUT, CHECKSUMS = "about.json", "checksums.json"
 ATTEMPTS = 3
 """Attempts to write: Orbax times out if the system clock is set forward."""
+_ORBAX = threading.Lock()
+"""Held while Orbax writes or reads: in two threads at a time, as with several programs of a sweep,
+its event loops fail or wait for minutes."""
 _OVERHEAD = 2**16
 """Approximate size of a checkpoint without its arrays, in bytes."""
 
@@ -119,7 +123,7 @@ def _checked_about(path: Path, index: int, run: str) -> dict[str, Any]:
 def _write_arrays(path: Path, leaves: dict[str, np.ndarray]) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            with _checkpointer() as checkpointer:
+            with _ORBAX, _checkpointer() as checkpointer:
                 checkpointer.save(path.absolute(), leaves, force=True)
             return
         except TimeoutError:
@@ -166,7 +170,7 @@ def _restore(path: Path, about: dict[str, Any], template: Any) -> Any:
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with warnings.catch_warnings(), _checkpointer() as checkpointer:
+        with _ORBAX, warnings.catch_warnings(), _checkpointer() as checkpointer:
             warnings.simplefilter("ignore")
             stored = checkpointer.restore(path.absolute())
         return {str(name): np.asarray(array) for name, array in stored.items()}

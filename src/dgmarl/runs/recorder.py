@@ -238,7 +238,9 @@ class Recorder:
         if self._warned or not uses_graph or "graph_density" not in metrics:
             return
         density, progress = float(metrics["graph_density"].mean()), step.min() / self.config.steps
-        sentence = uninformative(density, self.config.graph, float(progress))
+        reward_graph = getattr(self.config.credit, "reward_graph", "none")
+        sees, graph = self.config.graph_model.sees, self.config.graph
+        sentence = uninformative(density, graph, float(progress), reward_graph, sees)
         if sentence:
             self._warned = True
             warnings.warn(sentence, stacklevel=2)

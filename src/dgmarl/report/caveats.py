@@ -60,6 +60,7 @@ def graph_warnings(result: Result) -> list[str]:
     density = result.metric("graph_density")
     if density is not None:
         values = dotted(config) if isinstance(config, dict) else {}
-        uses = {name.partition(".")[2]: str(values.get(name, "")) for name in IN_USE}
-        warnings.append(uninformative(float(np.mean(density[:, -1])), graph, **uses))
+        reward_graph, sees = (str(values.get(name, "")) for name in IN_USE)
+        last = float(np.mean(density[:, -1]))
+        warnings.append(uninformative(last, graph, reward_graph=reward_graph, sees=sees))
     return [warning for warning in warnings if warning]

@@ -287,6 +287,7 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
             ["mappo-dg", "learner.critic is 'agent'"],
         ),
         ([GIFT, "--keep-every", "-1"], ["--keep-every is -1"]),
+        ([GIFT, "--accept-changes"], ["give it with --resume RUN"]),
         (["--resume", "somewhere", "--seeds", "2"], ["--resume", "no other option"]),
         ([GIFT, "--method", "ipo-dg"], ["'ipo-dg'", "did you mean ippo-dg"]),
         ([GIFT, "--method", "coma"], ["'coma'", "allowed are ippo-local"]),

@@ -124,6 +124,10 @@ class Train:
                     "--quiet, --trust."
                 )
             return cls(options, None, parsed.steps if "steps" in given else None)
+        if options.accept_changes:
+            raise UsageError(
+                "--accept-changes continues a run: give it with --resume RUN, or leave it out."
+            )
         if not env:
             raise UsageError(
                 "train needs an environment, for example `dgmarl train star-spread/5`, or "

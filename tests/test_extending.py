@@ -1,6 +1,8 @@
 """A credit rule, a graph source, a learner and an environment family from outside the package: one
 file each, nothing else touched."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -8,9 +10,11 @@ import pytest
 from dgmarl import api
 from dgmarl.config import methods
 from dgmarl.config.resolve import resolve
+from dgmarl.config.varying import Varying
 from dgmarl.envs import registry
 from dgmarl.errors import UsageError
 from dgmarl.graphs import sources
+from dgmarl.runs import playing
 from dgmarl.training import Trainer
 from tests.outside import my_env, my_learner, my_rule, my_source
 from tests.tiny import GIFT
@@ -90,6 +94,33 @@ def test_a_rule_that_needs_probabilities_needs_a_learner_that_gives_them():
     config = resolve("count/5", "reinforce", SIZES, steps=40)
     rule = ByProbabilities(resolve("count/5", "ippo-neighbours", SIZES), None, None)
     with pytest.raises(UsageError, match="Reinforce has no `probs`: define it"):
+        Trainer(config, rule=rule)
+
+
+@pytest.mark.parametrize("needs", [(), ["states"], "states", {"keys": 1}])
+def test_needs_are_any_collection_of_names(needs):
+    class Source(my_source.NextSource):
+        pass
+
+    class Rule(my_rule.NeighbourRule):
+        pass
+
+    Source.needs, Rule.needs = needs, ["graph"]
+    config = resolve("count/5", "ippo-neighbours", PPO_SIZES, steps=40)
+    env = registry.make_env("count/5")
+    trainer = Trainer(config, env, rule=Rule(config, env, Varying.of(config)), source=Source(1))
+    assert trainer.needs == frozenset([needs] if isinstance(needs, str) else needs)
+    state = trainer.init(jax.random.key(0))
+    jax.eval_shape(trainer.iterate, state)
+    play = partial(playing.record, trainer, state.learner.params, None, n_episodes=1)
+    assert jax.eval_shape(play, jax.random.key(0)).graph is not None
+
+
+def test_needs_that_nothing_records_are_refused():
+    config = resolve("count/5", "ippo-neighbours", PPO_SIZES, steps=40)
+    rule = ByProbabilities(config, None, None)
+    rule.needs = ("graph", "dreams")
+    with pytest.raises(UsageError, match=r"needs \['dreams', 'graph'\], but allowed are keys"):
         Trainer(config, rule=rule)
 
 

@@ -231,6 +231,7 @@ def load(
     seeds = config.all_seeds
     if seed is not None and seed not in seeds:
         raise UsageError(f"{folder.path} has the seeds {seeds[0]} to {seeds[-1]}, but not {seed}.")
+    folder.warn_of_changes(config)
     trainer = training.Trainer(config)
     template = jax.eval_shape(lambda: training.init_seeds(trainer))
     _, state = load_latest(folder.checkpoints, template, folder.run_id)

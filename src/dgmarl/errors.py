@@ -2,9 +2,18 @@
 
 import difflib
 import logging
+import re
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+JAX_TAIL = re.compile(r"\s*(The error occurred while tracing|See https?://).*", re.DOTALL)
+"""What JAX adds to its messages: the traced function's first line, and an address."""
+LONGEST = 300
+"""Most characters of a message that is embedded in a sentence."""
 
 
 class UsageError(ValueError):
@@ -35,7 +44,36 @@ def raised_by_callback(error: BaseException) -> str:
 
 def one_line(error: BaseException) -> str:
     """Type and message of an error, to be embedded in a sentence."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(".: ")
+    text = " ".join(JAX_TAIL.sub("", str(error)).split())
+    if len(text) > LONGEST:
+        whole = text[:LONGEST].rpartition(". ")[0]
+        text = whole or text[:LONGEST]
+    return f"{type(error).__name__}: {text}".rstrip(".: ")
+
+
+def place_of(error: BaseException | None, own: str | None = None) -> str:
+    """File, line and function of the user's code that raised an error, `switch.py:41, in step`: the
+    innermost frame outside dgmarl, installed packages and Python; empty if there is none.
+
+    own: the user's file, which counts also if it is installed."""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    for frame in reversed(frames):
+        if _is_users(frame.filename, own):
+            function = "" if frame.name.startswith("<") else f", in {frame.name}"
+            return f"{Path(frame.filename).name}:{frame.lineno}{function}"
+    return ""
+
+
+def _is_users(file: str, own: str | None) -> bool:
+    """Whether a file of a traceback is the user's code."""
+    path = Path(file).resolve()
+    if file.startswith("<") or path.is_relative_to(Path(__file__).resolve().parent):
+        return False
+    if own is not None and path == Path(own).resolve():
+        return True
+    python = Path(sysconfig.get_path("stdlib")).resolve()
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return not installed and not path.is_relative_to(python)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 `env.step` never resets. Rollouts reset finished environments and keep both the true successor,
 which bootstrapping and graph inference need, and the observation after the reset."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.device import over_envs, unroll
 from dgmarl.envs.base import Environment, Observation, random_actions
+from dgmarl.errors import UsageError
 
 HiddenState = Any
 Act = Callable[
@@ -79,6 +80,26 @@ class Batch(NamedTuple):
     def continues(self) -> Bool[Array, "T B"]:
         """Whether the next step belongs to the same episode; else advantages and paths are cut."""
         return ~(self.terminated | self.truncated)
+
+
+def needs_of(part: Any, also: Iterable[str] = ()) -> frozenset[str]:
+    """The names in `needs` of a graph source, credit rule or learner: any collection of names, or
+    one name. also: names allowed besides `RECORDABLE`."""
+    given, name = part.needs, type(part).__name__
+    try:
+        found = frozenset([given] if isinstance(given, str) else given)
+    except TypeError:
+        raise UsageError(
+            f"{name}.needs is {given!r}, but must be a collection of names: write for example "
+            "needs = frozenset({'states', 'keys'}), or frozenset() for none."
+        ) from None
+    allowed = [*RECORDABLE, *also]
+    if not found <= set(allowed):
+        raise UsageError(
+            f"{name} needs {sorted(map(str, found))}, but allowed are {', '.join(allowed)}: leave "
+            "out the others."
+        )
+    return found
 
 
 def reset_envs(

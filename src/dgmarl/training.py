@@ -42,6 +42,7 @@ from dgmarl.rollout import (
     collect,
     count_unusable,
     evaluate,
+    needs_of,
     reset_envs,
 )
 from dgmarl.seeds import compile_separately, compile_together, for_seeds, of_seed, spread
@@ -114,15 +115,16 @@ class Trainer:
         method = find_method(config.method)
         self.learner: Learner = _load(method.learner)(config, self.env, varying)
         self.rule: CreditRule = rule or _load(method.rule)(config, self.env, varying)
-        self.uses_graph = "graph" in self.rule.needs
+        of_rule = needs_of(self.rule, sorted(NOT_RECORDED))
+        self.uses_graph = "graph" in of_rule
         graph = config.graph if self.uses_graph else "self"
         self.source = source or make_source(graph, config, self.env, varying)
         self.learns_graph = self.uses_graph and getattr(self.source, "learns", False)
         self.resets = config.rollout_length > 0  # else each iteration plays whole episodes
         self.length = config.rollout_length or self.env.spec.horizon
-        self.needs = self.source.needs | self.learner.needs | (self.rule.needs - NOT_RECORDED)
-        self.probs = getattr(self.learner, "probs", None) if "probs" in self.rule.needs else None
-        if "probs" in self.rule.needs and self.probs is None:
+        self.needs = needs_of(self.source) | needs_of(self.learner) | (of_rule - NOT_RECORDED)
+        self.probs = getattr(self.learner, "probs", None) if "probs" in of_rule else None
+        if "probs" in of_rule and self.probs is None:
             raise UsageError(
                 f"method is {config.method}, whose credit rule needs the policy's probabilities, "
                 f"but {type(self.learner).__name__} has no `probs`: define it, or choose another "

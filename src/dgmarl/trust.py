@@ -116,6 +116,15 @@ def code_files(name: str) -> tuple[Path, ...]:
     return _module_files(place)
 
 
+def file_hashes(**names: str) -> dict[str, str]:
+    """SHA-256 of the file of each name that refers to code, by field. names: see `code_names`."""
+    found = {
+        field: code_files(name) for field, name in names.items() if code_names(**{field: name})
+    }
+    hashes = {field: _digest(files[-1]) for field, files in found.items() if files}
+    return {field: digest for field, digest in hashes.items() if digest is not None}
+
+
 def _place(name: str) -> str:
     """The module or file that loading a name imports."""
     adapter, _, rest = name.partition(":")

@@ -21,7 +21,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, read_yaml
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.reading import read_metrics
-from tests.tiny import GIFT, WINDOWS
+from tests.tiny import GIFT, SMALL, WINDOWS
 
 RUN = ["--graph", "random:0.5", "--seeds", "2", "--steps", "8e2", "--quiet"]
 
@@ -127,6 +127,54 @@ def test_a_finished_run_is_trained_on(trained, tmp_path, capsys):
     assert numbers(out)[: len(numbers(trained))] == numbers(trained)
     assert numbers(out)[-1]["step"] >= 1000
     assert dgmarl.load(out).state.step.min() >= 1000
+
+
+def write_env(path: Path, cost: float) -> str:
+    """A file with an environment that gives another reward for each cost."""
+    path.write_text(
+        "from tests.tiny import Gift\n\n"
+        "class Mine(Gift):\n"
+        f"    def __init__(self): super().__init__(cost={cost})\n"
+    )
+    return f"{path}:Mine"
+
+
+def test_a_run_notices_that_its_environment_has_changed(tmp_path, capsys):
+    out, file = tmp_path / "run", tmp_path / "mine.py"
+    env = write_env(file, 0.1)
+    options = ["--seeds", "1", "--steps", "40", "--quiet", *assignments(SMALL)]
+    assert run(capsys, "train", env, "--out", out, *options)[0] == 0
+    evaluate = ["evaluate", out, "--episodes", "1"]
+    resume = ["train", "--resume", out, "--steps", "80", "--quiet"]
+    assert "another version" not in run(capsys, *evaluate)[2]
+
+    write_env(file, 0.9)
+    assert run(capsys, "check-env", env)[0] == 0
+    code, _, err = run(capsys, *evaluate)
+    assert code == 0
+    assert err.count("another version") == 1
+    assert f"{out} was trained with another version of {file}: the numbers may differ" in err
+    before = numbers(out)
+    code, _, err = run(capsys, *resume)
+    assert (code, numbers(out)) == (2, before)
+    assert f"{out} was trained with another version of {file}: start a new run with" in err
+    assert "--accept-changes" in err
+
+    assert run(capsys, *resume, "--accept-changes")[0] == 0
+    assert numbers(out)[-1]["step"] == 80
+    assert "another version" not in run(capsys, *evaluate)[2], "it is the run's file now"
+
+
+def test_runs_without_hashes_are_read(trained, tmp_path):
+    out = tmp_path / "old"
+    shutil.copytree(trained, out)
+    folder = RunFolder(out)
+    assert set(json.loads((out / "run.json").read_text())["files"]) == {"env"}
+    for facts in ({"id": folder.run_id}, {"id": folder.run_id, "files": [1]}, {}, []):
+        (out / "run.json").write_text(json.dumps(facts))
+        assert folder.changed_files(folder.config()) == []
+    (out / "run.json").unlink()
+    assert folder.changed_files(folder.config()) == []
 
 
 def test_a_single_view_needs_no_axis_of_environments(trained):
@@ -239,6 +287,7 @@ NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
             ["mappo-dg", "learner.critic is 'agent'"],
         ),
         ([GIFT, "--keep-every", "-1"], ["--keep-every is -1"]),
+        ([GIFT, "--accept-changes"], ["give it with --resume RUN"]),
         (["--resume", "somewhere", "--seeds", "2"], ["--resume", "no other option"]),
         ([GIFT, "--method", "ipo-dg"], ["'ipo-dg'", "did you mean ippo-dg"]),
         ([GIFT, "--method", "coma"], ["'coma'", "allowed are ippo-local"]),

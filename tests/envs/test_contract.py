@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dgmarl.envs import registry
 from dgmarl.envs.base import Environment, EnvSpec, NotOfferedError, Observation, Outcome
 from dgmarl.envs.checker import check_env
 from dgmarl.envs.registry import FAMILIES, make_env
+from dgmarl.errors import UsageError, one_line, place_of
 
 # Every example of a family compiles for a while; one of each is enough for every day. Battles are
 # tested on a skirmish of their own (test_smaclite.py).
@@ -251,6 +253,74 @@ def test_each_violation_is_named_in_a_sentence(broken, words):
     assert all("\n" not in sentence for sentence in sentences)
 
 
+class MissingName(Counter):
+    def observation(self, state):
+        return super().observation(state + self.first)
+
+
+class NumPy(Counter):
+    def observation(self, state):
+        seen = super().observation(state)
+        return seen._replace(agents_view=np.sqrt(seen.agents_view))
+
+
+class Table(Counter):
+    def step(self, key, state, action):
+        return super().step(key, state + [0, 0, 0][action[0]], action)
+
+
+class OnlyOutsideJit(Counter):
+    def step(self, key, state, action):
+        if not isinstance(state, jax.core.Tracer):
+            raise RuntimeError("not outside jit")
+        return super().step(key, state, action)
+
+
+@pytest.mark.parametrize(
+    ("broken", "method", "offset", "words"),
+    [
+        (
+            MissingName,
+            "observation",
+            1,
+            "reset(key) raised AttributeError: 'MissingName' object has no attribute 'first'.",
+        ),
+        (NumPy, "observation", 2, "): use jax.numpy instead of numpy."),
+        (PythonBranch, "step", 1, "): use jnp.where instead of a Python branch on an array."),
+        (Table, "step", 1, "): index jax.numpy arrays instead of lists or NumPy arrays, and let"),
+        (OnlyOutsideJit, "step", 2, "an optional method raised RuntimeError: not outside jit."),
+        (BrokenPicture, "draw", 1, "draw(state, graph) raised RuntimeError: out of ink."),
+    ],
+)
+def test_what_user_code_raises_is_told_with_its_line(broken, method, offset, words):
+    (found,) = (finding for finding in check_env(broken()) if finding.kind == "violation")
+    line = getattr(broken, method).__code__.co_firstlineno + offset
+    assert found.sentence.startswith(f"test_contract.py:{line}, in {method}: ")
+    assert words in found.sentence
+    assert "http" not in found.sentence
+    assert "occurred while tracing" not in found.sentence
+
+
+def test_errors_of_import_and_construction_are_told_with_their_line(tmp_path):
+    text = "from tests.tiny import Gift\n\nclass Mine(Gift):\n    def __init__(self):\n"
+    (tmp_path / "mine.py").write_text(text + "        self.spec = nothing\n")
+    with pytest.raises(UsageError, match=r"'nothing' is not defined \(mine.py:5, in __init__\)\."):
+        make_env(f"{tmp_path}/mine.py:Mine")
+    (tmp_path / "mine.py").write_text("\nnothing\n")
+    with pytest.raises(UsageError, match=r"'nothing' is not defined \(mine.py:2\)\."):
+        make_env(f"{tmp_path}/mine.py:Mine")
+
+
+def test_errors_outside_user_code_have_no_place():
+    with pytest.raises(UsageError) as refused:
+        make_env("nonsense")
+    here = place_of(refused.value)
+    assert here.startswith("test_contract.py:")
+    refused.value.__traceback__ = refused.tb.tb_next  # without the frame of this test
+    assert place_of(refused.value) == place_of(None) == ""
+    assert place_of(refused.value, registry.__file__) == "", "dgmarl is never the user's"
+
+
 class PaidDead(Counter):
     def observation(self, state):
         return super().observation(state)._replace(alive=jnp.array([True, False]))
@@ -273,3 +343,9 @@ class OneReward(Counter):
 def test_a_team_reward_is_a_note(env, said):
     notes = [finding.sentence for finding in check_env(env()) if finding.kind == "note"]
     assert any("graph credit equals team credit" in note for note in notes) == said
+
+
+def test_long_messages_end_with_a_sentence():
+    text = "It is so. " * 40 + "See https://docs.example/errors.html#long"
+    assert one_line(ValueError(text)).endswith("It is so")
+    assert len(one_line(ValueError("x" * 400))) < 320

@@ -222,6 +222,8 @@ def test_an_unknown_name_is_refused_with_all_names(text):
         ),
         ("needs = frozenset()", "lacks init, infer, update"),
         ("needs = {'dreams'}\n    init = infer = update = None", "needs ['dreams']"),
+        ("needs = ['keys', 3]\n    init = infer = update = None", "needs ['3', 'keys']"),
+        ("needs = 3\n    init = infer = update = None", "needs is 3, but must be a collection"),
     ],
 )
 def test_a_users_source_that_cannot_work_is_refused(tmp_path, body, words):

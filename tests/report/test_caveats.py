@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from dgmarl.graphs.advice import uninformative
 from dgmarl.report.caveats import caveats, graph_warnings
 from dgmarl.report.results import Result, read_run
 from tests.report.fake_runs import write_run
@@ -40,6 +41,39 @@ def test_a_graph_that_says_nothing_is_named(tmp_path, graph, metrics, words):
     assert words in warning
     assert "--graph interventional" in warning
     assert any(warning in note for note in caveats([found]))
+
+
+@pytest.mark.parametrize("kind", ["measured", "oracle"])
+def test_a_reward_graph_needs_no_edges(tmp_path, kind):
+    folder = write_run(
+        tmp_path / "run",
+        "ippo-dg",
+        graph="oracle",
+        overrides={"credit.reward_graph": kind},
+        metrics={"graph_density": 0.0},
+    )
+    assert graph_warnings(read_run(folder)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "unsaid"),
+    [
+        ((0.0, "interventional:3"), "interventional:H with H larger than 3", "hardly"),
+        ((0.0, "interventional:3:2"), "with H larger than 3)", "hardly"),
+        ((0.0, "interventional"), "with H larger than 1)", "hardly"),
+        ((0.0, "oracle"), "with H of 2 or more)", "hardly"),
+        ((0.00096, "oracle"), "hardly any edges (density 0.00096), so graph credit nearly", "no e"),
+        ((0.95, "learned"), "--graph-model.sees local_state, a lower", "density 0.001"),
+        ((0.95, "learned", 1.0, "none", "local_state"), "a lower", "sees local_state"),
+        ((1.0, "attention"), "(--graph attention:1)", "larger"),
+        ((1.0, "attention:1"), "attention:C with C larger than 1)", "attention:1)"),
+    ],
+)
+def test_advice_names_nothing_that_is_in_use(arguments, said, unsaid):
+    sentence = uninformative(*arguments)
+    assert said in sentence
+    assert unsaid not in sentence
+    assert uninformative(0.0, "oracle", 1.0, "measured") == ""
 
 
 @pytest.mark.parametrize(

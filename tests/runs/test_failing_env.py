@@ -2,6 +2,7 @@
 run goes on once they are mended."""
 
 import os
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -122,6 +123,19 @@ def test_bad_numbers_stop_the_run_before_anything_is_written(tmp_path, bad, word
         assert "checkpoint is number 1" in str(stopped.value)
     assert (folder.path / "metrics.jsonl").read_bytes() == before
     assert indices(folder.checkpoints) == [0, 1]
+
+
+@pytest.mark.parametrize(("reward_graph", "warned"), [("none", 1), ("measured", 0)])
+def test_a_graph_without_edges_is_told_once_unless_rewards_have_a_graph(reward_graph, warned):
+    overrides = {**SMALL, "credit.reward_graph": reward_graph}
+    config = resolve(GIFT, "ippo-dg", overrides, seeds=1, steps=100, graph="oracle")
+    with Recorder(config) as recorder, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recorder.start({"step": np.zeros(1, np.int32)})
+        recorder.compiled(0.0)
+        for step in (10, 20):
+            recorder.record(advanced(step, graph_density=0.0))
+    assert ["graph has no edges" in str(found.message) for found in caught] == [True] * warned
 
 
 class Broken:

@@ -33,7 +33,8 @@ from dgmarl.files import refuse_unwritable
 from dgmarl.trust import is_code, require_trust
 
 WITH_RESUME = {
-    *("resume", "steps", "keep-every", "track", "quiet", "no-quiet", "trust", "devices", "process")
+    *("resume", "steps", "keep-every", "track", "quiet", "no-quiet", "trust", "devices", "process"),
+    "accept-changes",
 }
 """Flags that may be combined with --resume, and itself."""
 
@@ -50,6 +51,9 @@ class TrainOptions:
     resume: Folder = None
     """Continue the run in this folder, with its configuration, as if it had not been interrupted;
     with --steps, a finished run is extended."""
+    accept_changes: Trust = False
+    """With --resume, continue although the file of the environment, graph source or network has
+    changed since the run was trained."""
     init_from: Folder = None
     """Start from the policy and critic of another run's first seed."""
     keep_every: int = 0
@@ -116,9 +120,14 @@ class Train:
             if file or positional or given.keys() - WITH_RESUME:
                 raise UsageError(
                     "--resume continues a run with its own configuration: give no other options "
-                    "than --steps, --keep-every, --track, --devices, --process, --quiet, --trust."
+                    "than --steps, --accept-changes, --keep-every, --track, --devices, --process, "
+                    "--quiet, --trust."
                 )
             return cls(options, None, parsed.steps if "steps" in given else None)
+        if options.accept_changes:
+            raise UsageError(
+                "--accept-changes continues a run: give it with --resume RUN, or leave it out."
+            )
         if not env:
             raise UsageError(
                 "train needs an environment, for example `dgmarl train star-spread/5`, or "
@@ -180,11 +189,14 @@ class Train:
         from dgmarl import api, hosts
         from dgmarl.device import use_all_cores
         from dgmarl.envs.registry import make_env, wrapped_family
+        from dgmarl.runs.folder import RunFolder
         from dgmarl.track import make_tracker
         from dgmarl.track.terminal import TrainingDisplay
 
         use_all_cores()
         options, config, out = self.options, self.resolved(), self.out
+        if options.resume and not options.accept_changes:
+            RunFolder(out).refuse_changes(config)
         if options.process:
             hosts.join(options.process)
         refuse_unwritable(out, folder=True)

@@ -3,6 +3,7 @@
 Checks run from cheap to expensive: shapes by tracing, then one step repeated with the same key to
 detect hidden state, then a batch of random episodes under jit and vmap."""
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome, random_actions
-from dgmarl.errors import one_line, quiet_callbacks, raised_by_callback
+from dgmarl.errors import one_line, place_of, quiet_callbacks, raised_by_callback
 
 N_EPISODES = 16
 ARRAYS = {
@@ -27,6 +28,14 @@ ARRAYS = {
 }
 """Fields of `Observation` and `Outcome`: shape as fields of the spec, dtype, description."""
 TRACING_ERRORS = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
+TRACING_ADVICE = {
+    jax.errors.TracerBoolConversionError: "use jnp.where instead of a Python branch on an array",
+    jax.errors.TracerArrayConversionError: "use jax.numpy instead of numpy",
+    jax.errors.TracerIntegerConversionError: (
+        "index jax.numpy arrays instead of lists or NumPy arrays, and let no shape or range() "
+        "depend on an array"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -49,10 +58,12 @@ def check_env(env: Environment, seed: int = 0) -> list[Finding]:
             with quiet_callbacks():
                 findings += stage(env, key)
         except _BrokenError as error:
-            findings.append(_violation(str(error)))
+            findings.append(_violation(_place(env, error.__cause__) + str(error)))
         except Exception as error:
-            raised = raised_by_callback(error) or f"raised {one_line(error)}"
-            findings.append(_violation(f"reset, step or an optional method {raised}."))
+            raised = raised_by_callback(error)
+            place = "" if raised else _place(env, error)
+            raised = raised or f"raised {one_line(error)}"
+            findings.append(_violation(f"{place}reset, step or an optional method {raised}."))
         # Later stages would fail on what this stage found broken.
         if any(finding.kind == "violation" for finding in findings):
             break
@@ -62,7 +73,14 @@ def check_env(env: Environment, seed: int = 0) -> list[Finding]:
 
 
 class _BrokenError(Exception):
-    """A violation after which nothing else can be checked."""
+    """A violation after which nothing else can be checked; its cause is what user code raised."""
+
+
+def _place(env: Environment, error: BaseException | None) -> str:
+    """Start of a sentence: where the user's code raised the error, or nothing."""
+    module = sys.modules.get(type(env).__module__)
+    place = place_of(error, getattr(module, "__file__", None))
+    return f"{place}: " if place else ""
 
 
 def _check_spec(env: Environment, key: jax.Array) -> Iterator[Finding]:
@@ -343,9 +361,10 @@ def _traced(function: Callable[..., Any], what: str, parts: str, *arguments: Any
     except Exception as error:
         if not isinstance(error, TRACING_ERRORS) and "Tracer" not in str(error):
             raise _BrokenError(f"{what} raised {one_line(error)}.") from error
+        known = (advice for kind, advice in TRACING_ADVICE.items() if isinstance(error, kind))
+        advice = next(known, "use jax.numpy, not Python branches")
         raise _BrokenError(
-            f"{what} cannot be traced by jit ({one_line(error)}): use jax.numpy, not Python "
-            "branches."
+            f"{what} cannot be traced by jit ({one_line(error)}): {advice}."
         ) from error
     n_parts = len(parts.split(","))
     if parts and (not isinstance(result, tuple) or len(result) != n_parts):

@@ -18,7 +18,7 @@ from dgmarl.envs.adapters import ADAPTERS, maker
 from dgmarl.envs.adapters.worker import load_file
 from dgmarl.envs.base import Environment
 from dgmarl.envs.wrappers import Wrapper
-from dgmarl.errors import UsageError, did_you_mean, one_line
+from dgmarl.errors import UsageError, did_you_mean, one_line, place_of
 from dgmarl.trust import is_code, require_trust
 
 
@@ -170,8 +170,10 @@ def _made(
         raise
     except Exception as error:
         given = ", ".join(f"{option}={value!r}" for option, value in options.items())
+        place = place_of(error)
         raise UsageError(
-            f"{env_id!r} could not be made: {name}({given}) raised {one_line(error)}."
+            f"{env_id!r} could not be made: {name}({given}) raised {one_line(error)}"
+            f"{f' ({place})' if place else ''}."
         ) from error
 
 
@@ -207,7 +209,9 @@ def load_object(text: str, what: str) -> Any:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{text!r}: importing {place} failed with {one_line(error)}.") from error
+        where = f" ({line})" if (line := place_of(error)) else ""
+        reason = f"importing {place} failed with {one_line(error)}{where}"
+        raise UsageError(f"{text!r}: {reason}.") from error
     if not hasattr(module, name):
         raise UsageError(f"{text!r}: {place} has no {name}; name the class of the {what}.")
     return getattr(module, name)

@@ -24,7 +24,7 @@ from dgmarl.envs.registry import load_object
 from dgmarl.errors import UsageError
 from dgmarl.files import DAMAGE, read_bytes
 from dgmarl.graphs.reach import add_self_loops, check_graph
-from dgmarl.rollout import RECORDABLE, Batch
+from dgmarl.rollout import Batch, needs_of
 from dgmarl.trust import GRAPH_KINDS, module_file, unknown_graph
 
 Graph = Bool[Array, "T B N N"] | Float[Array, "T B N N"]
@@ -178,11 +178,7 @@ def _custom_source(text: str) -> GraphSource:
             f"--graph {text}: the source cannot be constructed without arguments ({error})."
         ) from error
     _refuse_incomplete(text, source, ("needs",))
-    if not set(source.needs) <= set(RECORDABLE):
-        raise UsageError(
-            f"--graph {text}: the source needs {sorted(source.needs)}, but allowed are "
-            f"{', '.join(RECORDABLE)}."
-        )
+    needs_of(source)  # raises
     return source
 
 

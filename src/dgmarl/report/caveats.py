@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dgmarl.config.yaml import dotted
 from dgmarl.graphs.advice import uninformative
 from dgmarl.report.results import COMPARABLE, Result, grouped
 from dgmarl.report.style import uses_graph
@@ -11,6 +12,9 @@ from dgmarl.report.style import uses_graph
 NO_ENTROPY = 0.05
 """Entropy in nats below which policies are nearly deterministic, so that entropies carry no
 information about influence."""
+
+IN_USE = ("credit.reward_graph", "graph_model.sees")
+"""Options that advice about a graph must not name if the run has them."""
 
 
 def caveats(results: Sequence[Result]) -> list[str]:
@@ -55,5 +59,8 @@ def graph_warnings(result: Result) -> list[str]:
         )
     density = result.metric("graph_density")
     if density is not None:
-        warnings.append(uninformative(float(np.mean(density[:, -1])), graph))
+        values = dotted(config) if isinstance(config, dict) else {}
+        reward_graph, sees = (str(values.get(name, "")) for name in IN_USE)
+        last = float(np.mean(density[:, -1]))
+        warnings.append(uninformative(last, graph, reward_graph=reward_graph, sees=sees))
     return [warning for warning in warnings if warning]

@@ -2,7 +2,7 @@
 checkpoints.
 
 config.yaml      the resolved configuration, with a format version
-run.json         the run's id, which its checkpoints carry too
+run.json         the run's id, which its checkpoints carry too, and hashes of its files of code
 metrics.jsonl    one line per seed and evaluation
 returns.npz      returns[seed, evaluation, episode] and steps[seed, evaluation]
 timing.json      compile seconds, steps per second, memory, host and code
@@ -38,7 +38,7 @@ from dgmarl.files import append_line, from_json, read_bytes, to_json, unwritable
 from dgmarl.runs import reading
 from dgmarl.runs.checkpoints import indices, path_of, save_checkpoint
 from dgmarl.runs.reading import METRICS, RETURNS, TIMING, History
-from dgmarl.trust import remember
+from dgmarl.trust import code_files, file_hashes, remember
 
 
 class RunFolder:
@@ -58,7 +58,7 @@ class RunFolder:
                 f"{self.path} already holds a run: resume it (--resume {self.path}) or choose "
                 "another folder."
             )
-        write_atomic(self.path / "run.json", to_json({"id": uuid.uuid4().hex}) + "\n")
+        self._write_facts(uuid.uuid4().hex, config)
         self.save(0, state)
         write_yaml(self.path / "config.yaml", config)
         remember(**config.names)
@@ -100,8 +100,49 @@ class RunFolder:
     def run_id(self) -> str:
         """Id of the run, which its checkpoints carry too; empty if unknown."""
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            return str(from_json(read_bytes(self.path / "run.json", 1000))["id"])
+            return str(self._facts()["id"])
         return ""
+
+    def changed_files(self, config: TrainConfig) -> list[Path]:
+        """Files of environment, graph source and networks that differ from those that the run was
+        trained with; older runs do not store these."""
+        kept: Any = None
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            kept = self._facts()["files"]
+        kept = kept if isinstance(kept, dict) else {}
+        names, now = config.names, file_hashes(**config.names)
+        changed = [names[field] for field in now if kept.get(field, now[field]) != now[field]]
+        return list(dict.fromkeys(code_files(name)[-1] for name in changed))
+
+    def warn_of_changes(self, config: TrainConfig) -> bool:
+        """Warn if files of code have changed since training; returns whether they have."""
+        changed = self.changed_files(config)
+        if changed:
+            warnings.warn(
+                f"{self.path} was trained with another version of {_listed(changed)}: the numbers "
+                "may differ from those of the training.",
+                stacklevel=3,
+            )
+        return bool(changed)
+
+    def refuse_changes(self, config: TrainConfig) -> None:
+        """Raise UsageError if files of code have changed since training."""
+        if changed := self.changed_files(config):
+            raise UsageError(
+                f"{self.path} was trained with another version of {_listed(changed)}: start a new "
+                "run with another --out, or continue with the changed file by --accept-changes."
+            )
+
+    def accept_changes(self, config: TrainConfig) -> None:
+        """Store the present files as those of the run."""
+        self._write_facts(self.run_id, config)
+
+    def _facts(self) -> Any:
+        return from_json(read_bytes(self.path / "run.json", 2000))
+
+    def _write_facts(self, run_id: str, config: TrainConfig) -> None:
+        facts = {"id": run_id, "files": file_hashes(**config.names)}
+        write_atomic(self.path / "run.json", to_json(facts) + "\n")
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -185,6 +226,10 @@ class RunFolder:
     def write_timing(self, timing: dict[str, Any]) -> None:
         """Replace timing.json."""
         write_atomic(self.path / TIMING, to_json(timing, indent=1) + "\n")
+
+
+def _listed(paths: list[Path]) -> str:
+    return " and ".join(str(path) for path in paths)
 
 
 def _lines(rows: list[Any]) -> str:

@@ -13,7 +13,7 @@ from dgmarl.config.schema import TrainConfig
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError, raised_by_callback
 from dgmarl.graphs.sources import as_graphs
-from dgmarl.rollout import Batch, Recording, record_episodes
+from dgmarl.rollout import Batch, Recording, needs_of, record_episodes
 from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.recorder import Recorder
 from dgmarl.runs.replays import FILE_NAME, MOST_BYTES, Replay, make_replay, write_replay
@@ -40,7 +40,7 @@ def record(
     if infer is None and trainer.uses_graph:
         infer = partial(infer_edges, trainer, graph_state, key)
     hidden_state = trainer.learner.init_hidden_state(n_episodes)
-    needs |= trainer.source.needs
+    needs |= needs_of(trainer.source)
     return record_episodes(trainer.env, act, key, n_episodes, hidden_state, needs, infer)
 
 

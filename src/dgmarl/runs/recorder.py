@@ -113,6 +113,8 @@ class Recorder:
 
     def _restore(self, folder: RunFolder, state: Any) -> Any:
         """Restore the newest intact checkpoint of the folder."""
+        if folder.warn_of_changes(self.config):
+            folder.accept_changes(self.config)
         fresh = state
         self._n_saved, state = load_latest(folder.checkpoints, state, folder.run_id)
         if self._on_host and state.rollout_state is not None:
@@ -238,7 +240,9 @@ class Recorder:
         if self._warned or not uses_graph or "graph_density" not in metrics:
             return
         density, progress = float(metrics["graph_density"].mean()), step.min() / self.config.steps
-        sentence = uninformative(density, self.config.graph, float(progress))
+        reward_graph = getattr(self.config.credit, "reward_graph", "none")
+        sees, graph = self.config.graph_model.sees, self.config.graph
+        sentence = uninformative(density, graph, float(progress), reward_graph, sees)
         if sentence:
             self._warned = True
             warnings.warn(sentence, stacklevel=2)
@@ -250,7 +254,8 @@ class Recorder:
         if ":" in env:  # checking also trusts the changed file
             advice += f", check it with `dgmarl check-env {env}`"
         if self.folder:
-            advice += f" and continue with `dgmarl train --resume {self.folder.path}`"
+            accept = " --accept-changes" if ":" in env else ""
+            advice += f" and continue with `dgmarl train --resume {self.folder.path}{accept}`"
         return RunError(
             f"The environment {env} {what} after step {step:,}; {self._last_checkpoint()}: "
             f"{advice}."

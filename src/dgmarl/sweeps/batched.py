@@ -26,7 +26,7 @@ from dgmarl.credit.graph import GraphRule
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.graphs.sources import GivenSource, Graph, GraphSource, as_graphs, make_source
-from dgmarl.rollout import Batch, Recording
+from dgmarl.rollout import Batch, Recording, needs_of
 from dgmarl.runs.callbacks import TrainResult
 from dgmarl.runs.playing import (
     REPLAY_EPISODES,
@@ -73,7 +73,7 @@ class ChosenSource(GivenSource):
 
     def __init__(self, sources: Sequence[GraphSource], chosen: Array):
         self.sources, self.chosen = sources, chosen
-        self.needs = frozenset[str]().union(*(source.needs for source in sources))
+        self.needs = frozenset[str]().union(*map(needs_of, sources))
 
     def init(self, key: PRNGKeyArray, env: Environment) -> list[Any]:
         return [source.init(key, env) for source in self.sources]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, get_type_hints
 
+from dgmarl.classes import choices, without_class
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import override
 from dgmarl.device import keep_loops_on_gpu
@@ -51,6 +52,8 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
         if adapter in ADAPTERS:
             return _made(env_id, name, partial(maker(adapter), name), options)
         return _custom(env_id, options)
+    if env_id.endswith(".py"):
+        raise without_class(env_id, "environment")
     names = [example for entry in FAMILIES.values() for example in entry.examples]
     ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class, file.py:Class or"
     ways += " " + ", ".join(f"{name}:..." for name in ADAPTERS)
@@ -193,6 +196,8 @@ def load_object(text: str, what: str) -> Any:
 
     The only place that imports code named by a user. A name that comes from a file must have passed
     `dgmarl.trust.require_trust` before."""
+    if text.removesuffix(":").endswith(".py"):
+        raise without_class(text.removesuffix(":"), what)
     if not is_code(text):
         raise UsageError(f"{text!r} is not a known {what}: write module:Class or file.py:Class.")
     place, _, name = text.rpartition(":")
@@ -209,7 +214,9 @@ def load_object(text: str, what: str) -> Any:
     except Exception as error:
         raise UsageError(f"{text!r}: importing {place} failed with {one_line(error)}.") from error
     if not hasattr(module, name):
-        raise UsageError(f"{text!r}: {place} has no {name}; name the class of the {what}.")
+        file = getattr(module, "__file__", None) or ""
+        there = choices(place, file, what, name)
+        raise UsageError(f"{text!r}: {place} has no {name}; name the class{there}")
     return getattr(module, name)
 
 

@@ -123,7 +123,7 @@ def absolute_name(text: str) -> str:
     if family == "smaclite" and scenario.endswith((".yaml", ".yml")):
         return f"smaclite/{Path(scenario).resolve()}"
     place, _, name = text.rpartition(":")
-    if place == "fixed":
+    if place == "fixed" and name:
         return f"fixed:{Path(name).resolve()}"
     is_file = place.endswith(".py") and Path(place).is_file()
     return f"{Path(place).resolve()}:{name}" if is_file else text

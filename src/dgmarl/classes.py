@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from dgmarl.errors import UsageError, did_you_mean
+from dgmarl.errors import UnknownNameError, did_you_mean
 from dgmarl.files import DAMAGE, read_bytes
 
 MOST_BYTES = 1_000_000
@@ -20,11 +20,11 @@ DATA = ("NamedTuple", "Protocol", "Enum", "Exception", "Error")
 """Ends of the names of base classes that no such class has."""
 
 
-def without_class(text: str, what: str) -> UsageError:
+def without_class(text: str, what: str) -> UnknownNameError:
     """The error for `file.py` in place of `file.py:Class`."""
     if not Path(text).is_file():
-        return UsageError(f"{text!r}: there is no file {text}; check the path.")
-    return UsageError(f"{text!r} is a Python file; name the class{choices(text, text, what)}")
+        return UnknownNameError(f"{text!r}: there is no file {text}; check the path.")
+    return UnknownNameError(f"{text!r} is a Python file; name the class{choices(text, text, what)}")
 
 
 def choices(place: str, file: str, what: str, given: str = "") -> str:

@@ -64,6 +64,31 @@ def test_a_run_with_a_bad_configuration_fails_alone(tmp_path, trained):
     assert len(trained) == 1
 
 
+NO_CLASS = GIFT.replace(":Gift", ":Gifts")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"method": ["ippo-local", "ipo"]}, "method is 'ipo', but allowed are"),
+        ({"graph": ["complete", "orackle"]}, "did you mean oracle?"),
+        ({"env": [GIFT, "gift"]}, "'gift' is not a known environment"),
+        ({"env": [GIFT, "matrix/chess"]}, "matrix/chess is not a known game"),
+        ({"env": [GIFT, "lbf/big"]}, "there is no game lbf/big"),
+        ({"env": [GIFT, "star-spread/x"]}, "star-spread/x needs a number"),
+        ({"env": [GIFT, "smaclite/3n"]}, "smaclite/3n is not known"),
+        ({"env": [GIFT, NO_CLASS]}, "has no Gifts; name the class"),
+        ({"env": [GIFT, "none.py:Gift"]}, "there is no file none.py"),
+    ],
+)
+def test_a_name_that_does_not_exist_refuses_the_whole_grid(tmp_path, trained, wrong, words):
+    with pytest.raises(UsageError) as refusal:
+        dgmarl.sweep({**GRID, "method": ["ippo-local", "ippo-dg"], **wrong}, tmp_path / "out")
+    assert words in str(refusal.value)
+    assert trained == []
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_is_written_if_no_run_can_be_trained(tmp_path, trained):
     with pytest.raises(UsageError, match=r"learner\.gamma is 7"):
         dgmarl.sweep({**GRID, "learner.gamma": 7}, tmp_path / "out")

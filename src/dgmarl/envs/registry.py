@@ -19,7 +19,7 @@ from dgmarl.envs.adapters import ADAPTERS, maker
 from dgmarl.envs.adapters.worker import load_file
 from dgmarl.envs.base import Environment
 from dgmarl.envs.wrappers import Wrapper
-from dgmarl.errors import UsageError, did_you_mean, one_line
+from dgmarl.errors import UnknownNameError, UsageError, did_you_mean, one_line
 from dgmarl.trust import is_code, require_trust
 
 
@@ -58,7 +58,7 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
     ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class, file.py:Class or"
     ways += " " + ", ".join(f"{name}:..." for name in ADAPTERS)
     hint = did_you_mean(env_id, names)
-    raise UsageError(
+    raise UnknownNameError(
         f"{env_id!r} is not a known environment (`dgmarl envs` lists them): {ways}{hint}"
     )
 
@@ -123,7 +123,7 @@ def _make_star_spread(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.star_spread import StarSpread, StarSpreadConfig
 
     if not text.isdecimal():
-        raise UsageError(
+        raise UnknownNameError(
             f"star-spread/{text} needs a number of agents after the slash, for example "
             "star-spread/10."
         )
@@ -199,14 +199,16 @@ def load_object(text: str, what: str) -> Any:
     if text.removesuffix(":").endswith(".py"):
         raise without_class(text.removesuffix(":"), what)
     if not is_code(text):
-        raise UsageError(f"{text!r} is not a known {what}: write module:Class or file.py:Class.")
+        raise UnknownNameError(
+            f"{text!r} is not a known {what}: write module:Class or file.py:Class."
+        )
     place, _, name = text.rpartition(":")
     if os.getcwd() not in sys.path:
         # Modules in the working directory are found after installed ones.
         sys.path.append(os.getcwd())
     is_file = place.endswith(".py")
     if is_file and not Path(place).is_file():
-        raise UsageError(f"{text!r}: there is no file {place}; check the path.")
+        raise UnknownNameError(f"{text!r}: there is no file {place}; check the path.")
     try:
         module = load_file(place) if is_file else importlib.import_module(place)
     except UsageError:
@@ -216,7 +218,7 @@ def load_object(text: str, what: str) -> Any:
     if not hasattr(module, name):
         file = getattr(module, "__file__", None) or ""
         there = choices(place, file, what, name)
-        raise UsageError(f"{text!r}: {place} has no {name}; name the class{there}")
+        raise UnknownNameError(f"{text!r}: {place} has no {name}; name the class{there}")
     return getattr(module, name)
 
 

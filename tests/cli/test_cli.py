@@ -97,6 +97,14 @@ def test_saved_options_give_the_same_page(capsys, tmp_path):
         (["watch", "lbf/4x4-2p-9f"], ["4x4-2p-9f"]),
         (["watch", "matrix/chess"], ["matrix/chess", "matrix/climbing"]),
         (["watch", "star-spread/3", "--set", "nois=0"], ["nois", "did you mean noise?"]),
+        (
+            ["train", "lbf/8x8-2p-2f", "--env-options.players", "-2"],
+            ["players is not an option of lbf environments; allowed are ", "did you mean n_play"],
+        ),
+        (
+            ["check-env", "smaclite/2s3z", "--set", "rewards=team"],
+            ["rewards is not an option of smaclite environments; allowed are "],
+        ),
         (["watch", "star-spread/3", "--set", "noise=loud"], ["noise", "'loud'", "a number"]),
         (["watch", "star-spread/3", "--episodes", "0"], ["--episodes is 0", "from 1 to"]),
         (["watch", "no_such_file.py:Env"], ["no_such_file.py", "no file"]),

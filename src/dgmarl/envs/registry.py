@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -13,13 +13,13 @@ from typing import Any, get_type_hints
 
 from dgmarl.classes import choices, without_class
 from dgmarl.config.schema import TrainConfig
-from dgmarl.config.yaml import override
+from dgmarl.config.yaml import Config, override
 from dgmarl.device import keep_loops_on_gpu
 from dgmarl.envs.adapters import ADAPTERS, maker
 from dgmarl.envs.adapters.worker import load_file
 from dgmarl.envs.base import Environment
 from dgmarl.envs.wrappers import Wrapper
-from dgmarl.errors import UnknownNameError, UsageError, did_you_mean, one_line
+from dgmarl.errors import UnknownNameError, UsageError, did_you_mean, one_line, suggest
 from dgmarl.trust import is_code, require_trust
 
 
@@ -116,7 +116,7 @@ def register_family(name: str, family: Family) -> None:
 def _make_lbf(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.lbf import LevelBasedForaging, parse
 
-    return LevelBasedForaging(override(parse(text), options))
+    return LevelBasedForaging(_with_options(parse(text), options, "lbf"))
 
 
 def _make_star_spread(text: str, options: dict[str, Any]) -> Environment:
@@ -127,14 +127,27 @@ def _make_star_spread(text: str, options: dict[str, Any]) -> Environment:
             f"star-spread/{text} needs a number of agents after the slash, for example "
             "star-spread/10."
         )
-    return StarSpread(override(StarSpreadConfig(n_agents=int(text)), options))
+    config = StarSpreadConfig(n_agents=int(text))
+    return StarSpread(_with_options(config, options, "star-spread"))
 
 
 def _make_smaclite(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.smaclite import Smaclite, SmacliteConfig, find_scenario
 
     keep_loops_on_gpu()
-    return Smaclite(find_scenario(text), override(SmacliteConfig(), options))
+    config = _with_options(SmacliteConfig(), options, "smaclite")
+    return Smaclite(find_scenario(text), config)
+
+
+def _with_options(config: Config, options: dict[str, Any], family: str) -> Config:
+    """The configuration of an environment of this family with the options of a user."""
+    names = [field.name for field in fields(config)]  # pyright: ignore[reportArgumentType]
+    for name in options:
+        if name.partition(".")[0] not in names:
+            raise UsageError(
+                f"{name} is not an option of {family} environments; {suggest(name, names)}"
+            )
+    return override(config, options)
 
 
 def _make_matrix(text: str, options: dict[str, Any]) -> Environment:

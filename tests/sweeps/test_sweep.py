@@ -165,7 +165,24 @@ def test_status_names_who_trains_what_and_counts_steps(tmp_path, trained, capsys
     out = capsys.readouterr().out
     assert "20 of 40" in out
     assert "1 running, 1 stopped" in out
+    assert "process or reason" in out
     assert list(states(tmp_path).values()) == ["waiting", "stopped"]
+
+
+def test_the_run_of_a_grid_without_an_axis_is_named_by_environment_and_method(
+    tmp_path, trained, capsys
+):
+    (run,) = dgmarl.sweep({**GRID, "method": "ippo-local"}, tmp_path).runs
+    assert run.folder == tmp_path / "run"
+    with pytest.raises(SystemExit):
+        cli.main(["sweep", "status", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert [line.split()[1:6:2] for line in out.splitlines() if "40 of 40" in line] == [
+        ["Gift__ippo-local", "done", "40"]
+    ]
+    assert "process or reason" not in out
+    titles = next(line for line in out.splitlines() if "state" in line)
+    assert titles.replace("┃", " ").split() == ["run", "state", "steps"]
 
 
 def test_a_folder_without_a_sweep_has_no_status(tmp_path, capsys):

@@ -21,7 +21,7 @@ from dgmarl.graphs.sources import GraphSource
 from dgmarl.optional import optional
 from dgmarl.sweeps.display import SweepDisplay
 from dgmarl.sweeps.executor import BATCHED_RUNS, Listener, apart, execute, train_batch
-from dgmarl.sweeps.grid import Halving, config_of, expand, halving_of
+from dgmarl.sweeps.grid import Halving, config_of, expand, halving_of, shown_name
 from dgmarl.sweeps.planned import PlannedRun
 from dgmarl.training import Trainer
 from dgmarl.trust import is_code, require_trust
@@ -115,7 +115,8 @@ def plan_grid(
         folder, resolved = out / name, partial(config_of, values)
         try:
             config = with_wrapped_preset(resolved) if trusted else resolved()
-            plan.runs.append(PlannedRun(name, config, folder / "result.json", folder))
+            shown = shown_name(name, config)
+            plan.runs.append(PlannedRun(shown, config, folder / "result.json", folder))
         except UsageError as error:
             plan.not_runnable[name] = _reason(error, strict)
     return plan

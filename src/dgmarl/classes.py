@@ -28,32 +28,36 @@ def without_class(text: str, what: str) -> UnknownNameError:
 
 
 def choices(place: str, file: str, what: str, given: str = "") -> str:
-    """End of a sentence: the names `place:Class` of the classes in a file. given: what was written
-    in place of the class."""
-    names = [f"{place}:{name}" for name in classes_in(file, what)]
+    """End of a sentence: `place:Class` for the classes in a file. given: what was written in place
+    of the class."""
+    names = classes_in(file, what)
     if not names:
         return f" of the {what}, {place}:Class."
-    shown = " or ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
-    hint = did_you_mean(f"{place}:{given}", names) if given and len(names) > 1 else "."
-    return f": {shown}{hint}"
+    if len(names) == 1:
+        return f": {place}:{names[0]}."
+    shown = ", ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
+    return f": {place}:NAME, where NAME is one of {shown}{did_you_mean(given, names)}"
 
 
 def classes_in(file: str, what: str) -> list[str]:
-    """Names of the top-level classes in a file that may be `what`, and of functions declared to
-    return an environment; empty if the file cannot be parsed."""
+    """Names of the top-level classes in a file that may be `what`, a key of `METHODS`, and of
+    functions declared to return an environment; empty if the file cannot be parsed."""
     try:
         body = ast.parse(read_bytes(file, MOST_BYTES)).body
     except DAMAGE:  # a UsageError of `read_bytes` is a ValueError
         return []
     classes = [part for part in body if isinstance(part, ast.ClassDef) and _may_be_meant(part)]
-    wanted = METHODS.get(what, set())
-    found = [part for part in classes if wanted & _methods(part)] or classes
+    wanted = METHODS[what]
+    others = set().union(*METHODS.values()) - wanted
+    found = [part for part in classes if wanted & _methods(part)]
+    found = found or [part for part in classes if not others & _methods(part)]
     # A subclass of a class that is listed may inherit all of its methods.
     listed = {part.name for part in found}
     found = [part for part in classes if part.name in listed or listed & set(_bases(part))]
     names = [part.name for part in found]
     if what == "environment":
-        names += [part.name for part in body if _returns_environment(part)]
+        functions = [part for part in body if isinstance(part, ast.FunctionDef)]
+        names += [part.name for part in functions if _returns_environment(part)]
     return names
 
 
@@ -71,8 +75,8 @@ def _methods(part: ast.ClassDef) -> set[str]:
     return {each.name for each in part.body if isinstance(each, ast.FunctionDef)}
 
 
-def _returns_environment(part: ast.stmt) -> bool:
-    if not isinstance(part, ast.FunctionDef) or part.returns is None:
+def _returns_environment(part: ast.FunctionDef) -> bool:
+    if part.returns is None:
         return False
     returned = ast.unparse(part.returns).partition("[")[0].strip("'\"")
     return returned.endswith("Environment") and not part.name.startswith("_")

@@ -71,7 +71,7 @@ def curve(
         return lines
     both = zip(x, defined.astype(float), strict=True)
     shares = np.array([np.interp(points, *seed) for seed in both])
-    shown = (shares > 1 - 1e-9).all(axis=0)
+    shown = (shares.min(axis=0) > 1 - 1e-9).tolist()
     masked = [
         line and [value if here else None for value, here in zip(line, shown, strict=True)]
         for line in lines[1:]

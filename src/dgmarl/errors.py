@@ -20,6 +20,11 @@ class UsageError(ValueError):
     """Invalid input: what was given, what is allowed, what to do. Exit code 2."""
 
 
+class UnknownNameError(UsageError):
+    """A name of a method, an environment, a graph source or a class that does not exist, as
+    opposed to one that exists and cannot be used here."""
+
+
 class RunError(RuntimeError):
     """A failure that is not due to invalid input: a full disk, a NaN loss. Exit code 1."""
 

@@ -14,7 +14,8 @@ from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from dgmarl.errors import RunError, UsageError, did_you_mean
+from dgmarl.classes import without_class
+from dgmarl.errors import RunError, UnknownNameError, UsageError, did_you_mean
 from dgmarl.files import DAMAGE, sha256, write_atomic
 
 GRAPH_KINDS = {
@@ -66,10 +67,12 @@ def code_names(**names: str) -> list[str]:
     ]
 
 
-def unknown_graph(text: str) -> UsageError:
+def unknown_graph(text: str) -> UnknownNameError:
     """The error for a graph source that is neither registered nor code."""
+    if text.endswith(".py") and ":" not in text:
+        return without_class(text, "graph source")
     allowed = ", ".join(name + argument for name, argument in GRAPH_KINDS.items())
-    return UsageError(
+    return UnknownNameError(
         f"--graph is {text!r}, but must be {allowed} or file.py:Source"
         f"{did_you_mean(text.partition(':')[0], GRAPH_KINDS)}"
     )

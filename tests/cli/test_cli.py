@@ -97,6 +97,14 @@ def test_saved_options_give_the_same_page(capsys, tmp_path):
         (["watch", "lbf/4x4-2p-9f"], ["4x4-2p-9f"]),
         (["watch", "matrix/chess"], ["matrix/chess", "matrix/climbing"]),
         (["watch", "star-spread/3", "--set", "nois=0"], ["nois", "did you mean noise?"]),
+        (
+            ["train", "lbf/8x8-2p-2f", "--env-options.players", "-2"],
+            ["players is not an option of lbf environments; allowed are ", "did you mean n_play"],
+        ),
+        (
+            ["check-env", "smaclite/2s3z", "--set", "rewards=team"],
+            ["rewards is not an option of smaclite environments; allowed are "],
+        ),
         (["watch", "star-spread/3", "--set", "noise=loud"], ["noise", "'loud'", "a number"]),
         (["watch", "star-spread/3", "--episodes", "0"], ["--episodes is 0", "from 1 to"]),
         (["watch", "no_such_file.py:Env"], ["no_such_file.py", "no file"]),
@@ -121,6 +129,107 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
     for word in words:
         assert word in err
     assert list(tmp_path.iterdir()) == []
+
+
+TWO_CLASSES = """
+raise SystemExit("executed")
+from typing import NamedTuple
+from dgmarl import Environment
+
+class State(NamedTuple):
+    time: int
+
+class Base(Environment[State]):
+    def step(self, key, state, action): ...
+
+class Switch(Base):
+    pass
+
+class Mine:
+    def infer(self, graph_state, batch, key): ...
+
+def make_switch(n: int = 3) -> Environment: ...
+def helper(): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["check-env", "switch.py"],
+            "name the class: {0}:NAME, where NAME is one of Base, Switch, make_switch.",
+        ),
+        (
+            ["watch", "switch.py"],
+            "name the class: {0}:NAME, where NAME is one of Base, Switch, make_switch.",
+        ),
+        (
+            ["train", "switch.py"],
+            "name the class: {0}:NAME, where NAME is one of Base, Switch, make_switch.",
+        ),
+        (
+            ["check-env", "switch.py:"],
+            "name the class: {0}:NAME, where NAME is one of Base, Switch, make_switch.",
+        ),
+        (["train", "star-spread/3", "--graph", "switch.py"], "name the class: {0}:Mine."),
+        (
+            ["train", "star-spread/3", "--graph", "env.py"],
+            "name the class of the graph source, env.py:Class.",
+        ),
+        (["check-env", "none.py"], "there is no file none.py"),
+        (["check-env", "broken.py"], "name the class of the environment, broken.py:Class."),
+    ],
+)
+def test_a_file_without_a_class_is_told_its_classes_and_never_executed(
+    capsys, tmp_path, monkeypatch, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "switch.py").write_text(TWO_CLASSES)
+    (tmp_path / "broken.py").write_text("class (")
+    (tmp_path / "env.py").write_text("class Env:\n    def step(self): ...\n")
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert words.format("switch.py") in err
+    assert err.count("\n") == 1
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_class_that_a_file_lacks_is_told_with_those_there_are(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "switch.py").write_text(TWO_CLASSES.replace("raise", "#"))
+    code, _, err = run(capsys, "check-env", "switch.py:Swich")
+    assert code == 2
+    assert (
+        "switch.py has no Swich; name the class: switch.py:NAME, where NAME is one of Base" in err
+    )
+    assert "did you mean Switch?" in err
+    code, _, err = run(capsys, "train", "star-spread/3", "--graph", "switch.py:Min")
+    assert code == 2
+    assert "has no Min; name the class: " in err
+    assert err.rstrip().endswith("switch.py:Mine.")
+
+
+def test_a_misspelt_run_folder_is_told_the_one_beside_it(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "foragers").mkdir(parents=True)
+    (tmp_path / "runs" / "foragers" / "config.yaml").write_text("")
+    (tmp_path / "runs" / "foragres").mkdir()
+    for arguments, words in (
+        (["watch", "runs/forager"], "There is no run folder runs/forager; did you mean"),
+        (["evaluate", "runs/forager"], "runs/forager is not a run folder"),
+        (["train", "--resume", "runs/forager"], "runs/forager is not a run folder"),
+    ):
+        code, _, err = run(capsys, *arguments)
+        assert code == 2
+        assert words in err
+        assert "did you mean runs/foragers?" in err
+        assert err.count("\n") == 1
+    _, _, err = run(capsys, "watch", "runs/spiders")
+    assert "There is no run folder runs/spiders: name one that" in err
+    assert "did you mean" not in err
+    monkeypatch.chdir(tmp_path / "runs")
+    assert "did you mean foragers?" in run(capsys, "watch", "forager")[2]
 
 
 def test_an_output_below_a_regular_file_is_refused_before_any_work(capsys, tmp_path):

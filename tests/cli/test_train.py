@@ -177,6 +177,16 @@ def test_runs_without_hashes_are_read(trained, tmp_path):
     assert folder.changed_files(folder.config()) == []
 
 
+def test_a_finished_run_is_not_told_as_if_it_had_trained(trained, capsys):
+    reached = RunFolder(trained).config().steps
+    code, out, _ = run(capsys, "train", "--resume", trained, "--quiet")
+    assert code == 0
+    assert out.startswith(f"{trained}: already finished (8")
+    assert out.endswith(" steps): give --steps N to train on\n")
+    assert out.count("\n") == 1
+    assert numbers(trained)[-1]["step"] >= reached
+
+
 def test_a_single_view_needs_no_axis_of_environments(trained):
     loaded = dgmarl.load(trained)
     _, observation = loaded.env.reset(jax.random.key(0))

@@ -69,16 +69,39 @@ def test_a_fixed_graph_comes_from_a_file_of_either_kind(tmp_path):
     ("text", "sentence"),
     [
         ("1 0\n0 1\n", "star-spread/3 has 3 agents"),
-        ("1 0 0.5\n0 1 0\n0 0 1\n", "must hold only 0 and 1"),
-        ("1 0 0\n0 1 0\n", "must have the shape"),
-        ("1 0 yes\n", "cannot be read"),
+        ("1 0 0.5\n0 1 0\n0 0 1\n", "holds 0.5 in row 1, column 3, but must hold only 0 and 1"),
+        ("1 0 0\n0 1 -1\n0 0 1\n", "holds -1 in row 2, column 3, but must hold only 0 and 1"),
+        ("1 0 0\n0 1 nan\n0 0 1\n", "holds nan in row 2, column 3"),
+        ("1 0 0\n0 1 0\n", r"has the shape \(2, 3\), but must be a square matrix"),
+        ("1 0 yes\n", r"cannot be read \(could not convert string to float: 'yes'\)"),
+        ("", r"cannot be read \(it is empty\): give a .npy file or rows of 0 and 1\."),
+        (" \n# nothing\n", r"cannot be read \(it is empty\)"),
+        ("1 0 0\n0 1\n0 0 1\n", r"cannot be read \(row 1 has 3 numbers, but row 2 has 2\)"),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_a_bad_fixed_graph_is_refused_with_a_reason(tmp_path, text, sentence):
     path = tmp_path / "graph.txt"
     path.write_text(text)
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(UsageError, match=sentence) as refusal:
         make_source(f"fixed:{path}", CONFIG, ENV).init(KEY, ENV)
+    assert "star-spread" in sentence or str(path) in str(refusal.value)
+    assert "soft_graph_gae" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "array", [np.ones(3), np.ones((0, 0)), np.full((3, 3), "yes"), np.full((3, 3), 2j)]
+)
+def test_a_bad_array_is_refused_with_its_file(tmp_path, array):
+    np.save(tmp_path / "graph.npy", array)
+    with pytest.raises(UsageError, match=r"graph\.npy (has the shape|holds) .*, but must"):
+        make_source(f"fixed:{tmp_path / 'graph.npy'}", CONFIG, ENV)
+
+
+def test_fixed_without_a_file_asks_for_one():
+    for text in ("fixed:", "fixed"):
+        with pytest.raises(UsageError, match=r"fixed needs a file .*for example fixed:graph\.txt"):
+            make_source(resolve("star-spread/3", graph=text).graph, CONFIG, ENV)
 
 
 @pytest.mark.parametrize("text", ["0 1 0\n0 0 0\n0 0 1\n", "0,1,0\n0,0,0\n0,0,1\n"])

@@ -57,7 +57,7 @@ def test_a_q_learner_takes_it_too(share):
         ("grus", "did you mean gru?"),
         ("nowhere.py:Net", "there is no file nowhere.py"),
         ("no.such.module:Net", "importing no.such.module failed"),
-        (f"{FILE}:Missing", "has no Missing; name the class of the network"),
+        (f"{FILE}:Missing", "has no Missing; name the class: "),
         (f"{FILE}:not_a_class", "name a subclass of flax.linen.Module"),
         ("os:system", "name a subclass of flax.linen.Module"),
         (f"{FILE}:TooWide", "gives the shape (2, 3, 2, 3) for its outputs, but must give"),

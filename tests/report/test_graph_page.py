@@ -12,13 +12,13 @@ from dgmarl import api
 from dgmarl.cli import main
 from dgmarl.config.resolve import resolve
 from dgmarl.graphs.metrics import agreement, density
-from dgmarl.report.graph_page import graph_page, thousandths
-from dgmarl.report.results import run_or_reason
+from dgmarl.report.graph_page import graph_page, over_training, thousandths
+from dgmarl.report.results import read_run, run_or_reason
 from dgmarl.runs.folder import RunFolder
 from dgmarl.runs.graphs import record_graphs
 from dgmarl.runs.replays import Compared
 from dgmarl.training import Trainer, init_seeds
-from tests.report.fake_runs import rows
+from tests.report.fake_runs import rows, write_run
 from tests.tiny import GIFT, SMALL
 
 NO_ORACLE = GIFT.replace(":Gift", ":NoOracle")
@@ -87,7 +87,10 @@ def numbers(browser) -> dict[str, list[float]]:
         "[...document.querySelectorAll('#numbers tbody tr')].map(r => [...r.cells].map(c => "
         "c.textContent))"
     )
-    return {name: [float(value) for value in values] for name, *values in rows}
+    return {
+        name: [np.nan if value == "–" else float(value) for value in values]
+        for name, *values in rows
+    }
 
 
 def set_threshold(browser, thousandths: int) -> None:
@@ -98,8 +101,17 @@ def set_threshold(browser, thousandths: int) -> None:
 
 
 def expected(predicted, truth) -> list[float]:
+    """F1, precision and recall; NaN for 0 / 0."""
     found = agreement(predicted, truth)
-    return [float(found.f1), float(found.precision), float(found.recall)]
+    n_predicted, n_true = ((graph & ~np.eye(3, dtype=bool)).sum() for graph in (predicted, truth))
+    return [
+        float(value) if whole else np.nan
+        for value, whole in (
+            (found.f1, n_predicted + n_true),
+            (found.precision, n_predicted),
+            (found.recall, n_true),
+        )
+    ]
 
 
 def test_ratios_in_thousandths_give_the_edges_of_training_at_every_threshold():
@@ -144,10 +156,10 @@ def test_numbers_are_those_of_the_metrics_at_the_runs_own_threshold_and_at_other
         edges = ratios < np.float32(c / 1000)
         shown = numbers(browser)
         assert shown["learned against oracle"][:3] == pytest.approx(
-            expected(edges, oracle), abs=6e-4
+            expected(edges, oracle), abs=6e-4, nan_ok=True
         )
         assert shown["learned against interventional"][:3] == pytest.approx(
-            expected(edges, interventional), abs=6e-4
+            expected(edges, interventional), abs=6e-4, nan_ok=True
         )
         assert shown["oracle against interventional"][:3] == pytest.approx(
             expected(oracle, interventional), abs=6e-4
@@ -238,6 +250,57 @@ def test_curves_over_training_end_with_the_last_evaluation(browser, page):
     assert models.split()[-1] == "nats1.550"
 
 
+def test_0_of_0_has_no_value_in_the_curves(tmp_path):
+    """Recall is stored as 1 where the reference has no edge, precision where the graph has none."""
+    empty = {"graph_f1_oracle": 0.0, "graph_precision_oracle": 0.0, "graph_recall_oracle": 1.0}
+    some = {"graph_f1_oracle": 1.0, "graph_precision_oracle": 1.0, "graph_recall_oracle": 1.0}
+    none = {"graph_f1_oracle": 0.0, "graph_precision_oracle": 1.0, "graph_recall_oracle": 0.0}
+    run = write_run(tmp_path / "run", finals=(0.1, 0.2), graph="learned")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        k = line["evaluation"]
+        line |= empty if k == 0 or (k == 3 and line["seed"]) else none if k == 2 else some
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    chart = over_training(read_run(run))[0]
+    curves = {one["name"]: one["curves"]["value"]["steps"] for one in chart["series"]}
+    assert all(None not in line for line in curves["F1"])
+    x, recall, low, high = curves["recall"]
+    at = {step: recall[int(np.argmin(np.abs(np.array(x) - step)))] for step in (1000, 3000, 4000)}
+    assert at == {1000: None, 3000: pytest.approx(0, abs=0.03), 4000: None}
+    assert [value is None for value in low] == [value is None for value in recall]
+    assert [value is None for value in high] == [value is None for value in recall]
+    precision = curves["precision"][1]
+    assert precision[0] == 0
+    assert precision[int(np.argmin(np.abs(np.array(x) - 3000)))] is None
+
+
+@pytest.mark.browser
+def test_gaps_are_drawn_as_gaps_and_told_as_a_dash(browser, tmp_path, compared):
+    empty = {"graph_f1_oracle": 0.0, "graph_precision_oracle": 0.0, "graph_recall_oracle": 1.0}
+    run = write_run(tmp_path / "run", finals=(0.1, 0.2), graph="learned", metrics=empty)
+    nothing = compared._replace(
+        graphs={
+            "learned": tuple(compared.graphs["learned"]),
+            "oracle": tuple(np.zeros_like(of, bool) for of in compared.graphs["oracle"]),
+            "interventional": tuple(compared.graphs["interventional"]),
+        }
+    )
+    (tmp_path / "page.html").write_text(graph_page(nothing, run_or_reason(run)))
+    browser.errors.clear()
+    browser.open(tmp_path / "page.html")
+    panel = text_of(browser, ".chart").split("environment steps")[-1]
+    assert "recall–no value" in panel
+    assert "precision0" in panel
+    assert "NaN" not in browser.evaluate("document.querySelector('.chart').innerHTML")
+    # F1, precision and density have a line, recall has none.
+    assert browser.evaluate("document.querySelectorAll('.chart polyline').length") == 3
+    shown = numbers(browser)["learned against oracle"]
+    assert shown[0] == 0
+    assert np.isnan(shown[2])
+    assert "An oracle graph usually has more edges" in text_of(browser, "body")
+    assert browser.errors == []
+
+
 @pytest.mark.browser
 def test_light_dark_and_narrow(browser, page, tmp_path):
     papers = []
@@ -286,6 +349,8 @@ def test_runs_without_a_learned_graph_have_no_threshold(
     browser.open(tmp_path / "page.html")
     assert browser.evaluate("data.graphs.names") == names
     assert sentence in text_of(browser, "body")
+    told = "An oracle graph usually has more edges" in text_of(browser, "body")
+    assert told == ("oracle" in names)
     assert ("offers no oracle graph" in text_of(browser, "body")) == ("oracle" not in names)
     assert browser.evaluate("document.getElementById('threshold-panel').hidden")
     assert browser.evaluate("document.querySelectorAll('#matrices svg').length") == max(

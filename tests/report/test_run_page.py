@@ -233,6 +233,33 @@ def test_a_damaged_replay_costs_only_itself(tmp_path):
     assert "0.150" in page
 
 
+@pytest.mark.parametrize("n_runs", [1, 2])
+def test_equal_configurations_are_shown_once(tmp_path, n_runs):
+    runs = [write_run(tmp_path / str(k), finals=(0.1, 0.2)) for k in range(n_runs)]
+    section = run_page(gather(runs)).partition("<h2>Configuration</h2>")[2].partition("</section>")
+    assert ("All configurations are the same." in section[0]) == (n_runs > 1)
+    assert "<tr><td>steps</td><td>4000</td></tr>" in section[0]
+    assert "<tr><td>env</td><td>lbf/8x8-2p-2f</td></tr>" in section[0]
+    assert section[0].count("<td>learner.gamma</td>") == 1
+
+
+def test_a_file_that_is_no_result_is_not_called_damaged(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("# Mine")
+    (tmp_path / "cut__ippo-dg.json").write_text('{"steps": [[1')
+    for name, words in (
+        ("README.md", "README.md is not a run folder or a result file SCENARIO__METHOD.json: give"),
+        ("cut__ippo-dg.json", "restore it (for example from version control) or leave it out."),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["report", name])
+        assert stop.value.code == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert "delete" not in said
+        assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -64,6 +64,31 @@ def test_a_run_with_a_bad_configuration_fails_alone(tmp_path, trained):
     assert len(trained) == 1
 
 
+NO_CLASS = GIFT.replace(":Gift", ":Gifts")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"method": ["ippo-local", "ipo"]}, "method is 'ipo', but allowed are"),
+        ({"graph": ["complete", "orackle"]}, "did you mean oracle?"),
+        ({"env": [GIFT, "gift"]}, "'gift' is not a known environment"),
+        ({"env": [GIFT, "matrix/chess"]}, "matrix/chess is not a known game"),
+        ({"env": [GIFT, "lbf/big"]}, "there is no game lbf/big"),
+        ({"env": [GIFT, "star-spread/x"]}, "star-spread/x needs a number"),
+        ({"env": [GIFT, "smaclite/3n"]}, "smaclite/3n is not known"),
+        ({"env": [GIFT, NO_CLASS]}, "has no Gifts; name the class"),
+        ({"env": [GIFT, "none.py:Gift"]}, "there is no file none.py"),
+    ],
+)
+def test_a_name_that_does_not_exist_refuses_the_whole_grid(tmp_path, trained, wrong, words):
+    with pytest.raises(UsageError) as refusal:
+        dgmarl.sweep({**GRID, "method": ["ippo-local", "ippo-dg"], **wrong}, tmp_path / "out")
+    assert words in str(refusal.value)
+    assert trained == []
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_is_written_if_no_run_can_be_trained(tmp_path, trained):
     with pytest.raises(UsageError, match=r"learner\.gamma is 7"):
         dgmarl.sweep({**GRID, "learner.gamma": 7}, tmp_path / "out")
@@ -140,7 +165,24 @@ def test_status_names_who_trains_what_and_counts_steps(tmp_path, trained, capsys
     out = capsys.readouterr().out
     assert "20 of 40" in out
     assert "1 running, 1 stopped" in out
+    assert "process or reason" in out
     assert list(states(tmp_path).values()) == ["waiting", "stopped"]
+
+
+def test_the_run_of_a_grid_without_an_axis_is_named_by_environment_and_method(
+    tmp_path, trained, capsys
+):
+    (run,) = dgmarl.sweep({**GRID, "method": "ippo-local"}, tmp_path).runs
+    assert run.folder == tmp_path / "run"
+    with pytest.raises(SystemExit):
+        cli.main(["sweep", "status", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert [line.split()[1:6:2] for line in out.splitlines() if "40 of 40" in line] == [
+        ["Gift__ippo-local", "done", "40"]
+    ]
+    assert "process or reason" not in out
+    titles = next(line for line in out.splitlines() if "state" in line)
+    assert titles.replace("┃", " ").split() == ["run", "state", "steps"]
 
 
 def test_a_folder_without_a_sweep_has_no_status(tmp_path, capsys):

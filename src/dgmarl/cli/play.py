@@ -132,10 +132,28 @@ class Watch(Trusting):
                 return run.replay(key, self.episodes, self.policy, UNLIMITED)
             env = run.env
         else:
+            _refuse_missing_run(self.what)
             env = make_env(self.what, **parse_assignments(self.set))
             refuse_broken(env, self.what)
         recording = record_episodes(env, act_randomly, key, self.episodes)
         return make_replay(env, recording, "random", most_bytes=UNLIMITED)
+
+
+def _refuse_missing_run(what: str) -> None:
+    """Raise UsageError for the path of a run folder that does not exist; others may name an
+    environment."""
+    from dgmarl.envs.registry import FAMILIES
+    from dgmarl.runs.reading import similar_run
+
+    folder, slash, _ = what.rpartition("/")
+    if ":" in what or what.endswith(".py") or what.partition("/")[0] in FAMILIES:
+        return
+    similar = similar_run(Path(what))
+    if similar or (slash and Path(folder or "/").is_dir()):
+        advice = (
+            ": name one that `dgmarl train` wrote, or an environment (`dgmarl envs` lists them)."
+        )
+        raise UsageError(f"There is no run folder {what}{similar or advice}")
 
 
 @dataclass(frozen=True)

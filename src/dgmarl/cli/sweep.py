@@ -72,10 +72,13 @@ class SweepStatus:
         runs = sweep_status(self.folder)
         table = Table("run", "state")
         table.add_column("steps", justify="right")
-        table.add_column("")
+        has_notes = any(run.note for run in runs)
+        if has_notes:
+            table.add_column("process or reason")
         for run in runs:
             steps = f"{run.steps:,} of {run.total:,}"
-            table.add_row(Text(run.name), run.state, steps, Text(printable(run.note)))
+            notes = [Text(printable(run.note))] * has_notes
+            table.add_row(Text(run.name), run.state, steps, *notes)
         # Keep every row on one line in files and pipes.
         Console(width=None if sys.stdout.isatty() else 1000).print(table)
         counts = Counter(run.state for run in runs)

@@ -218,6 +218,10 @@ class Train:
                 result = api.train_config(config, out, params, callbacks, **common)
         if not hosts.leads():
             return 0
+        if not display.evaluations and not result.interrupted:
+            steps = result.steps[:, -1].min()
+            print(f"{out}: already finished ({steps:,} steps): give --steps N to train on")
+            return 0
         code = _summarise(result, out)
         if self.config is not None and (like or not is_tuned(config.env)):
             numbers = f"hyperparameters of {like}" if is_tuned(like) else "general hyperparameters"

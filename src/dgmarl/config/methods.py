@@ -29,7 +29,7 @@ from dgmarl.config.presets import (
     ppo_preset,
     q_preset,
 )
-from dgmarl.errors import UsageError, suggest
+from dgmarl.errors import UnknownNameError, UsageError, suggest
 
 SOLID, DASHED, DOTTED = "", "7 3", "2 2.5"
 LOCAL, TEAM, GRAPH = "#E69F00", "#0072B2", "#009E73"
@@ -79,7 +79,7 @@ def register_method(method: Method) -> Method:
 def find_method(name: str) -> Method:
     """The entry of a method; an unknown name raises UsageError."""
     if name not in METHODS:
-        raise UsageError(f"method is {name!r}, but {suggest(name, METHODS)}")
+        raise UnknownNameError(f"method is {name!r}, but {suggest(name, METHODS)}")
     return METHODS[name]
 
 

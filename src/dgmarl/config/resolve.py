@@ -5,8 +5,8 @@ from math import lcm
 from pathlib import Path
 from typing import Any
 
-from dgmarl.config.methods import METHODS, find_method
-from dgmarl.config.parts import NETWORKS
+from dgmarl.config.methods import METHODS, Method, find_method
+from dgmarl.config.parts import NETWORKS, EvaluationConfig, GraphModelConfig
 from dgmarl.config.presets import PRESETS, Preset
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.yaml import build, dotted, nested, override, plain
@@ -37,6 +37,7 @@ def resolve(
     if preset not in PRESETS:
         raise UsageError(f"preset is {preset!r}, but must be tuned, paper or fast.")
     entry = find_method(method)
+    _refuse_misplaced(entry, overrides or {}, values)
     graph = str(values.get("graph", TrainConfig.graph))
     # The module of the environment may register further sources.
     if graph.partition(":")[0] not in GRAPH_KINDS and not is_code(graph) and ":" not in env:
@@ -55,6 +56,26 @@ def resolve(
         return config
     interval = min(config.evaluation.interval, max(config.steps // EVALUATIONS, 1))
     return override(config, {"evaluation.interval": interval})
+
+
+def _refuse_misplaced(
+    method: Method, overrides: Mapping[str, Any], values: Mapping[str, Any]
+) -> None:
+    """Refuse a field of a section that is given without its section, and a graph that is no name.
+    values: the arguments of `dgmarl.train`."""
+    if not isinstance(graph := values.get("graph", ""), str):
+        raise UsageError(
+            f"graph is of type {type(graph).__name__}, but must be text such as 'oracle': save a "
+            "matrix with numpy.save('graph.npy', matrix) and give graph='fixed:graph.npy'."
+        )
+    classes = {"learner": method.learner_config, "credit": method.credit_config}
+    classes |= {"evaluation": EvaluationConfig, "graph_model": GraphModelConfig}
+    for name in {**overrides, **values}.keys() - TrainConfig.__dataclass_fields__.keys():
+        places = [part for part, cls in classes.items() if name in cls.__dataclass_fields__]
+        if places:
+            full = f"{places[0]}.{name}"
+            way = f"overrides={{{full!r}: {values[name]!r}}}" if name in values else full
+            raise UsageError(f"{name} is a field of {' and of '.join(places)}: give {way}.")
 
 
 def merge(
@@ -123,7 +144,7 @@ def absolute_name(text: str) -> str:
     if family == "smaclite" and scenario.endswith((".yaml", ".yml")):
         return f"smaclite/{Path(scenario).resolve()}"
     place, _, name = text.rpartition(":")
-    if place == "fixed":
+    if place == "fixed" and name:
         return f"fixed:{Path(name).resolve()}"
     is_file = place.endswith(".py") and Path(place).is_file()
     return f"{Path(place).resolve()}:{name}" if is_file else text

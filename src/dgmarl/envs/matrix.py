@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.envs.base import Environment, EnvSpec, Observation, Outcome
 from dgmarl.envs.svg import agent_colour, circle, dependence_arrows, picture, rect, text
-from dgmarl.errors import UsageError
+from dgmarl.errors import UnknownNameError
 
 OVER = -1
 
@@ -119,7 +119,7 @@ def parse_matrix_game(text_: str) -> MatrixGame:
     match = re.fullmatch(r"penalty-(\d+(?:\.\d+)?)", text_)
     if match:
         return penalty(float(match[1]))
-    raise UsageError(
+    raise UnknownNameError(
         f"matrix/{text_} is not a known game: choose matrix/climbing, matrix/two-step or "
         "matrix/penalty-K, K >= 0."
     )

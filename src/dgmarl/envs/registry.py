@@ -5,20 +5,28 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, get_type_hints
 
+from dgmarl.classes import choices, without_class
 from dgmarl.config.schema import TrainConfig
-from dgmarl.config.yaml import override
+from dgmarl.config.yaml import Config, override
 from dgmarl.device import keep_loops_on_gpu
 from dgmarl.envs.adapters import ADAPTERS, maker
 from dgmarl.envs.adapters.worker import load_file
 from dgmarl.envs.base import Environment
 from dgmarl.envs.wrappers import Wrapper
-from dgmarl.errors import UsageError, did_you_mean, one_line, place_of
+from dgmarl.errors import (
+    UnknownNameError,
+    UsageError,
+    did_you_mean,
+    one_line,
+    place_of,
+    suggest,
+)
 from dgmarl.trust import is_code, require_trust
 
 
@@ -51,11 +59,13 @@ def make_env(env_id: str, /, *, trust: bool = True, **options: Any) -> Environme
         if adapter in ADAPTERS:
             return _made(env_id, name, partial(maker(adapter), name), options)
         return _custom(env_id, options)
+    if env_id.endswith(".py"):
+        raise without_class(env_id, "environment")
     names = [example for entry in FAMILIES.values() for example in entry.examples]
     ways = f"write {', '.join(f'{name}/...' for name in FAMILIES)}, module:Class, file.py:Class or"
     ways += " " + ", ".join(f"{name}:..." for name in ADAPTERS)
     hint = did_you_mean(env_id, names)
-    raise UsageError(
+    raise UnknownNameError(
         f"{env_id!r} is not a known environment (`dgmarl envs` lists them): {ways}{hint}"
     )
 
@@ -113,25 +123,38 @@ def register_family(name: str, family: Family) -> None:
 def _make_lbf(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.lbf import LevelBasedForaging, parse
 
-    return LevelBasedForaging(override(parse(text), options))
+    return LevelBasedForaging(_with_options(parse(text), options, "lbf"))
 
 
 def _make_star_spread(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.star_spread import StarSpread, StarSpreadConfig
 
     if not text.isdecimal():
-        raise UsageError(
+        raise UnknownNameError(
             f"star-spread/{text} needs a number of agents after the slash, for example "
             "star-spread/10."
         )
-    return StarSpread(override(StarSpreadConfig(n_agents=int(text)), options))
+    config = StarSpreadConfig(n_agents=int(text))
+    return StarSpread(_with_options(config, options, "star-spread"))
 
 
 def _make_smaclite(text: str, options: dict[str, Any]) -> Environment:
     from dgmarl.envs.smaclite import Smaclite, SmacliteConfig, find_scenario
 
     keep_loops_on_gpu()
-    return Smaclite(find_scenario(text), override(SmacliteConfig(), options))
+    config = _with_options(SmacliteConfig(), options, "smaclite")
+    return Smaclite(find_scenario(text), config)
+
+
+def _with_options(config: Config, options: dict[str, Any], family: str) -> Config:
+    """The configuration of an environment of this family with the options of a user."""
+    names = [field.name for field in fields(config)]  # pyright: ignore[reportArgumentType]
+    for name in options:
+        if name.partition(".")[0] not in names:
+            raise UsageError(
+                f"{name} is not an option of {family} environments; {suggest(name, names)}"
+            )
+    return override(config, options)
 
 
 def _make_matrix(text: str, options: dict[str, Any]) -> Environment:
@@ -195,15 +218,19 @@ def load_object(text: str, what: str) -> Any:
 
     The only place that imports code named by a user. A name that comes from a file must have passed
     `dgmarl.trust.require_trust` before."""
+    if text.removesuffix(":").endswith(".py"):
+        raise without_class(text.removesuffix(":"), what)
     if not is_code(text):
-        raise UsageError(f"{text!r} is not a known {what}: write module:Class or file.py:Class.")
+        raise UnknownNameError(
+            f"{text!r} is not a known {what}: write module:Class or file.py:Class."
+        )
     place, _, name = text.rpartition(":")
     if os.getcwd() not in sys.path:
         # Modules in the working directory are found after installed ones.
         sys.path.append(os.getcwd())
     is_file = place.endswith(".py")
     if is_file and not Path(place).is_file():
-        raise UsageError(f"{text!r}: there is no file {place}; check the path.")
+        raise UnknownNameError(f"{text!r}: there is no file {place}; check the path.")
     try:
         module = load_file(place) if is_file else importlib.import_module(place)
     except UsageError:
@@ -213,7 +240,9 @@ def load_object(text: str, what: str) -> Any:
         reason = f"importing {place} failed with {one_line(error)}{where}"
         raise UsageError(f"{text!r}: {reason}.") from error
     if not hasattr(module, name):
-        raise UsageError(f"{text!r}: {place} has no {name}; name the class of the {what}.")
+        file = getattr(module, "__file__", None) or ""
+        there = choices(place, file, what, name)
+        raise UnknownNameError(f"{text!r}: {place} has no {name}; name the class{there}")
     return getattr(module, name)
 
 

@@ -8,7 +8,7 @@ and `register_source` gives it a name.
 
 import sys
 from collections.abc import Callable
-from io import BytesIO, StringIO
+from io import BytesIO
 from math import inf, nan
 from typing import Any, NamedTuple, Protocol
 
@@ -198,20 +198,48 @@ def fixed_source(path: str) -> FixedSource:
         raise UsageError("fixed needs a file with rows of 0 and 1, for example fixed:graph.txt.")
     content = read_bytes(path, MOST_BYTES)
     try:
-        # NumPy reads the content, not the path: loadtxt would fetch URLs.
         if path.endswith(".npy"):
             matrix = np.lib.format.read_array(BytesIO(content), allow_pickle=False)
         else:
-            lines = content.decode("utf-8-sig").replace(",", " ")
-            matrix = np.loadtxt(StringIO(lines), ndmin=2)
+            matrix = _matrix_of_text(content.decode("utf-8-sig"))
     except DAMAGE as error:
         reason = " ".join(str(error).split())
         raise UsageError(
             f"The graph file {path} cannot be read ({reason}): give a .npy file or rows of 0 and 1."
         ) from None
-    if matrix.ndim == 2:
-        matrix = np.where(np.eye(*matrix.shape, dtype=bool), 1, matrix)
+    _check_matrix(path, matrix)
+    matrix = np.where(np.eye(*matrix.shape, dtype=bool), 1, matrix)
     return FixedSource(lambda n: matrix)
+
+
+def _matrix_of_text(text: str) -> Float[np.ndarray, "R C"]:
+    """Rows of numbers, separated by spaces or commas, with comments after #."""
+    lines = (line.partition("#")[0].replace(",", " ").split() for line in text.splitlines())
+    rows = [line for line in lines if line]
+    if not rows:
+        raise ValueError("it is empty")
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(rows[0]):
+            raise ValueError(f"row 1 has {len(rows[0])} numbers, but row {number} has {len(row)}")
+    return np.array([[float(word) for word in row] for row in rows])
+
+
+def _check_matrix(path: str, matrix: np.ndarray) -> None:
+    """Raise UsageError unless the content of a graph file is a square matrix of 0s and 1s."""
+    if matrix.ndim != 2 or len(set(matrix.shape)) != 1 or not matrix.size:
+        raise UsageError(
+            f"The graph file {path} has the shape {matrix.shape}, but must be a square matrix: "
+            "give a row and a column for each agent."
+        )
+    is_number = matrix.dtype == bool or np.issubdtype(matrix.dtype, np.number)
+    wrong = ~np.isin(matrix, (0, 1)) if is_number else np.ones(matrix.shape, bool)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        found = f"{matrix[row, column]:g}" if is_number else str(matrix[row, column])[:20]
+        raise UsageError(
+            f"The graph file {path} holds {found} in row {row + 1}, column {column + 1}, but must "
+            "hold only 0 and 1: write 1 for an edge from the row's agent to the column's."
+        )
 
 
 def _number(text: str, highest: float, sentence: str) -> float:

@@ -148,7 +148,9 @@ def iqm_table(together: Aggregates) -> Table:
         rows.append((style(method).name, iqm, *paper, least, str(runs), *steps))
     paper = ["the paper's IQM"] if of_paper else []
     steps = [] if together.comparable() else ["steps"]
-    return Table(("method", "IQM", *paper, "mean in its worst scenario", "seeds in all", *steps), rows)
+    return Table(
+        ("method", "IQM", *paper, "mean in its worst scenario", "seeds in all", *steps), rows
+    )
 
 
 def text(interval: Interval) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from dgmarl.report.caveats import graph_warnings
 from dgmarl.report.charts import over_axes
@@ -62,6 +62,7 @@ def graph_page(compared: Compared, result: Result | str) -> str:
         title=f"{replay.env}: graphs",
         notes=notes,
         curves=bool(charts),
+        both_references=set(REFERENCES) <= set(compared.graphs),
     )
 
 
@@ -110,11 +111,25 @@ def _series(result: Result, metrics: Mapping[str, tuple[str, str, str]]) -> list
     return [
         {
             **{"name": name, "colour": colour, "dash": dash, "seeds": len(result.steps)},
-            "curves": {"value": over_axes(result, values)},
+            "curves": {"value": over_axes(result, values, _defined(result, metric, values))},
         }
         for metric, (name, colour, dash) in metrics.items()
         if (values := result.metric(metric)) is not None
     ]
+
+
+def _defined(
+    result: Result, metric: str, values: Float[np.ndarray, "S K"]
+) -> Bool[np.ndarray, "S K"] | None:
+    """Where precision or recall is not 0 / 0, which is stored as 1.
+
+    It is if F1 is 0: with an edge to find and a hit, both are above 0. (If both graphs are empty,
+    F1 is 1 as well, which cannot be told from perfect agreement.)"""
+    _, measure, reference = [*metric.split("_", 2), "", ""][:3]
+    f1 = result.metric(f"graph_f1_{reference}")
+    if measure not in ("precision", "recall") or f1 is None:
+        return None
+    return (values < 1) | (f1 > 0)
 
 
 def _encoded(matrix: np.ndarray) -> str | list[int]:

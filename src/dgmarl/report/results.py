@@ -162,9 +162,7 @@ def read_result(path: Path) -> Result:
             f"seeds are not {len(returns)} whole numbers, one per curve",
         )
     except ValueError as error:
-        raise UsageError(
-            f"{path} is damaged ({error}): delete it and train the run again."
-        ) from None
+        raise _damaged(path, error) from None
     # Paths on the author's machine have no meaning here and must not decide what is read.
     of_runs = ("folder", "name", "episode_returns")
     facts = {name: value for name, value in facts.items() if name not in of_runs}
@@ -344,7 +342,19 @@ def read_json(path: Path) -> Any:
     try:
         return from_json(content)
     except ValueError as error:
-        raise UsageError(f"{path} is damaged ({error}): delete it and create it again.") from None
+        if path.suffix != ".json":
+            raise UsageError(
+                f"{path} is not a run folder or a result file SCENARIO__METHOD.json: give a run "
+                "folder that `dgmarl train` wrote, a result file, or a folder of either."
+            ) from None
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, reason: ValueError) -> UsageError:
+    return UsageError(
+        f"{path} is damaged ({reason}): restore it (for example from version control) or leave it "
+        "out."
+    )
 
 
 def read_steps(values: Any, name: str) -> Int[np.ndarray, "S K"]:

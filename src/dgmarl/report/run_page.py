@@ -189,7 +189,8 @@ def _costs(results: Sequence[Result], looks: Looks) -> list[Figure]:
 
 
 def _differences(results: Sequence[Result], looks: Looks) -> dict[str, Any]:
-    """Table of configuration fields that differ between results, one column each."""
+    """Table of configuration fields that differ between results, one column each; `same`: the
+    fields and values of the configuration, if none differs."""
     configs = [{**dotted(result.facts.get("config", {})), "env": result.env} for result in results]
     names = list(dict.fromkeys(name for config in configs for name in config))
     different = [
@@ -201,7 +202,9 @@ def _differences(results: Sequence[Result], looks: Looks) -> dict[str, Any]:
         Row(None, looks[result.method], [_plain(config.get(name)) for name in different])
         for result, config in zip(results, configs, strict=True)
     ]
-    return {"names": different, "rows": rows, "n_same": len(names) - len(different)}
+    same = [] if different else [(name, _plain(configs[0].get(name))) for name in names]
+    n_same = len(names) - len(different)
+    return {"names": different, "rows": rows, "n_same": n_same, "same": same}
 
 
 def _plain(value: Any) -> str:

@@ -4,6 +4,7 @@ JAX nor an environment, so that reports can use it on folders of unknown origin.
 metrics.jsonl and returns.npz hold the same steps and mean returns, and every checkpoint keeps a
 copy of both, so a file that contradicts the others can be detected."""
 
+import difflib
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -57,8 +58,18 @@ def require_run_folder(path: Path) -> None:
     if not (path / "config.yaml").is_file():
         raise UsageError(
             f"{path} is not a run folder (it has no config.yaml): name the folder that "
-            "`dgmarl train` wrote."
+            f"`dgmarl train` wrote{similar_run(path) or '.'}"
         )
+
+
+def similar_run(path: Path) -> str:
+    """End of a sentence about a folder that does not exist: the run folder beside it with the most
+    similar name; empty if there is none."""
+    if path.exists() or not path.parent.is_dir():
+        return ""
+    runs = [found.parent.name for found in path.parent.glob("*/config.yaml")]
+    close = difflib.get_close_matches(path.name, runs, n=1, cutoff=0.6)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
 def metrics_of(rows: list[Row]) -> dict[str, Float[np.ndarray, "S"]]:

@@ -36,6 +36,8 @@ MAPPINGS = (*SECTIONS, "env_options")
 """Fields that are mappings."""
 KIND = ("env", "method", "graph")
 """Fields whose values appear in a run's name without the field's name."""
+UNNAMED = "run"
+"""Folder of the run of a grid without an axis."""
 Values = dict[str, Any]
 """Values of one run by dotted name."""
 DISTRIBUTIONS: dict[str, Callable[[list[Any], float], Any]] = {
@@ -93,6 +95,12 @@ def expand(grid: Mapping[str, Any]) -> dict[str, Values]:
     runs = (_relevant({**fields, **one, **point}) for one in crossed for point in points)
     varying = [name for name in fields if len(axes.get(name, ())) > 1 or name in searched]
     return _named({_key(run): run for run in runs}.values(), varying)
+
+
+def shown_name(name: str, config: TrainConfig) -> str:
+    """The name of a run in messages: environment and method if the grid has no axis."""
+    kind = {"env": config.env, "method": config.method}
+    return _name(kind, dict(zip(kind, kind, strict=True))) if name == UNNAMED else name
 
 
 def config_of(values: Values, like: str = "") -> TrainConfig:
@@ -191,7 +199,7 @@ def _name(run: Values, shown: Mapping[str, str]) -> str:
     parts = ("__".join(part) for part in (kind, others) if part)
     # Field names may contain any characters, too.
     safe = (re.sub(r"[^A-Za-z0-9_.+=-]+", "_", part).strip("._-") or "run" for part in parts)
-    return "/".join(safe) or "run"
+    return "/".join(safe) or UNNAMED
 
 
 def _text(name: str, value: Any) -> str:

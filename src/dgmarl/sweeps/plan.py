@@ -16,12 +16,12 @@ from dgmarl.config.yaml import read_yaml, write_yaml
 from dgmarl.device import require_determinism, use_all_cores
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import with_wrapped_preset
-from dgmarl.errors import UsageError
+from dgmarl.errors import UnknownNameError, UsageError
 from dgmarl.graphs.sources import GraphSource
 from dgmarl.optional import optional
 from dgmarl.sweeps.display import SweepDisplay
 from dgmarl.sweeps.executor import BATCHED_RUNS, Listener, apart, execute, train_batch
-from dgmarl.sweeps.grid import Halving, config_of, expand, halving_of
+from dgmarl.sweeps.grid import Halving, config_of, expand, halving_of, shown_name
 from dgmarl.sweeps.planned import PlannedRun
 from dgmarl.training import Trainer
 from dgmarl.trust import is_code, require_trust
@@ -103,19 +103,30 @@ def connected(resources: Resources) -> AbstractContextManager[None]:
     return optional("dgmarl.sweeps.ray_executor", "ray").connected(resources.address)
 
 
-def plan_grid(grid: Mapping[str, Any], out: Path, trusted: bool = False) -> Plan:
+def plan_grid(
+    grid: Mapping[str, Any], out: Path, trusted: bool = False, strict: bool = False
+) -> Plan:
     """The runs of a grid with folders below `out`.
 
-    trusted: build custom environments, to use the presets of the environments that they wrap."""
+    trusted: build custom environments, to use the presets of the environments that they wrap.
+    strict: see `_reason`."""
     plan = Plan([], {}, halving_of(grid))
     for name, values in expand(grid).items():
         folder, resolved = out / name, partial(config_of, values)
         try:
             config = with_wrapped_preset(resolved) if trusted else resolved()
-            plan.runs.append(PlannedRun(name, config, folder / "result.json", folder))
+            shown = shown_name(name, config)
+            plan.runs.append(PlannedRun(shown, config, folder / "result.json", folder))
         except UsageError as error:
-            plan.not_runnable[name] = str(error)
+            plan.not_runnable[name] = _reason(error, strict)
     return plan
+
+
+def _reason(error: UsageError, strict: bool) -> str:
+    """Why a run is left out. strict: a name that does not exist is a mistake, so it is raised."""
+    if strict and isinstance(error, UnknownNameError):
+        raise error
+    return str(error)
 
 
 def begin_sweep(
@@ -126,10 +137,10 @@ def begin_sweep(
     executor: str = "local",
 ) -> Plan:
     """The runs of a grid that can be trained. The grid is written to `out`; an earlier grid there
-    must be a subset of it.
+    must be a subset of it. A name that does not exist refuses the whole grid.
 
     origin: the file that the grid comes from, whose code needs trust; empty: the user's program."""
-    planned = plan_grid(grid, out)
+    planned = plan_grid(grid, out, strict=True)
     if planned.halving and executor == "local":
         raise UsageError(
             "The grid has successive halving, which needs Ray Tune: give --executor ray, or leave "
@@ -138,12 +149,12 @@ def begin_sweep(
     for run in planned.runs if origin else ():
         require_trust(origin, trust=trust, **run.config.names)
     if any(is_code(run.config.env) for run in planned.runs):
-        planned = plan_grid(grid, out, trusted=True)
+        planned = plan_grid(grid, out, trusted=True, strict=True)
     if (out / GRID).exists():
         _refuse_other(expand(read_yaml(out / GRID)), expand(grid), out)
     if any(run.config.deterministic for run in planned.runs):
         require_determinism()
-    plan = without_refused(planned)
+    plan = without_refused(planned, strict=True)
     refuse_empty(plan)
     write_yaml(out / GRID, dict(grid))
     for run in planned.runs:
@@ -162,8 +173,9 @@ def _refuse_other(before: dict[str, Any], now: dict[str, Any], out: Path) -> Non
             )
 
 
-def without_refused(plan: Plan) -> Plan:
-    """Drop runs that the environment does not support, for example without an oracle graph."""
+def without_refused(plan: Plan, strict: bool = False) -> Plan:
+    """Drop runs that the environment does not support, for example without an oracle graph.
+    strict: see `_reason`."""
     checked = Plan([], dict(plan.not_runnable), plan.halving)
     for run in plan.runs:
         try:
@@ -171,7 +183,7 @@ def without_refused(plan: Plan) -> Plan:
                 trainer = Trainer(run.config)
                 jax.eval_shape(partial(_begin, trainer.source, trainer.env))
         except UsageError as error:
-            checked.not_runnable[run.name] = str(error)
+            checked.not_runnable[run.name] = _reason(error, strict)
         else:
             checked.runs.append(run)
     return checked

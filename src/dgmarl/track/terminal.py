@@ -11,6 +11,7 @@ class TrainingDisplay(callbacks.Callback):
 
     def __init__(self, label: str, steps: int, quiet: bool):
         self.label, self.steps = label, steps
+        self.evaluations = 0
         console = Console(stderr=True)
         # Narrow enough for 80 columns: the label is printed on a separate line.
         columns = (
@@ -33,6 +34,7 @@ class TrainingDisplay(callbacks.Callback):
         self.bar.stop()
 
     def on_evaluation(self, progress: callbacks.Progress) -> None:
+        self.evaluations += 1
         means = progress.returns.mean(axis=1)
         speed = f"{progress.steps_per_s:,.0f} steps/s"
         facts = f"{speed} · return {means.mean():.3g} ± {means.std():.2g}"

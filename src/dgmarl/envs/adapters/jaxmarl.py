@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.envs.adapters.base import Adapted, AdaptedState, LocalState, checked_horizon, stacked
 from dgmarl.envs.base import EnvSpec, Observation, Outcome
-from dgmarl.errors import UsageError, did_you_mean
+from dgmarl.errors import UnknownNameError, UsageError, did_you_mean
 
 MASKS = ("get_avail_actions", "get_legal_moves")
 """Methods that return the available actions; Hanabi has the second."""
@@ -38,7 +38,7 @@ def make(
             options["layout"] = _layout(layout)
         env = make_jaxmarl(name, **options)
     else:
-        raise UsageError(
+        raise UnknownNameError(
             f"{name!r} is neither an environment that JaxMARL registers nor a map of SMAX"
             f"{did_you_mean(name, [*registered_envs, *MAP_NAME_TO_SCENARIO])}"
         )

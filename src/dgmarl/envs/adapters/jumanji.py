@@ -20,7 +20,7 @@ from jumanji.registration import registered_environments
 
 from dgmarl.envs.adapters.base import Adapted, AdaptedState, LocalState, checked_horizon
 from dgmarl.envs.base import EnvSpec, Observation, Outcome
-from dgmarl.errors import UsageError, did_you_mean
+from dgmarl.errors import UnknownNameError, UsageError, did_you_mean
 
 
 def make(
@@ -30,7 +30,7 @@ def make(
     example `time_limit`, and of its generator, for example `grid_size`."""
     names = registered_environments()
     if name not in names:
-        raise UsageError(
+        raise UnknownNameError(
             f"{name!r} is not an environment that Jumanji registers{did_you_mean(name, names)}"
         )
     env = make_jumanji(name)

@@ -3,7 +3,7 @@
 import re
 
 from dgmarl.config.ranges import RANGES
-from dgmarl.errors import UsageError, did_you_mean
+from dgmarl.errors import UnknownNameError, UsageError, did_you_mean
 
 from .types import LBFConfig
 
@@ -48,14 +48,14 @@ def parse(text: str) -> LBFConfig:
     if match is None or (original and match["variant"] not in (None, "-coop")):
         sizes, players, foods = (RANGES[f"lbf.{name}"] for name in ("size", "n_players", "n_foods"))
         hint = did_you_mean(f"lbf/{text}", [f"lbf/{name}" for name in PAPER_IDS])
-        raise UsageError(
+        raise UnknownNameError(
             f"there is no game lbf/{text}; write lbf/SxS-Pp-Ff with size {sizes}, players "
             f"{players} and foods {foods}, then optionally -coop, -coop-shared or -wta, -ind, "
             f"-pen, or an original id Foraging-...-v3, for example lbf/{PAPER_IDS[2]}{hint}"
         )
     if match["rows"] != match["columns"]:
         given = f"{match['rows']}x{match['columns']}"
-        raise UsageError(
+        raise UnknownNameError(
             f"lbf/{text}: the field must be square, but {given} was given; for example "
             f"lbf/{PAPER_IDS[2]}."
         )
@@ -73,7 +73,7 @@ def parse(text: str) -> LBFConfig:
             observation="grid" if match["grid"] else "vector",
         )
     except UsageError as error:
-        raise UsageError(
+        raise UnknownNameError(
             f"lbf/{text}: {str(error).rstrip('.')}; for example lbf/{PAPER_IDS[2]}."
         ) from None
 

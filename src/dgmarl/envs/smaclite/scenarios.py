@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dgmarl.config.yaml import build, read_yaml
-from dgmarl.errors import UsageError, did_you_mean
+from dgmarl.errors import UnknownNameError, UsageError, did_you_mean
 
 from .terrain import SIZE, TERRAINS, walkable
 from .units import UNIT_TYPES, UnitType
@@ -177,7 +177,7 @@ def find_scenario(text: str) -> Scenario:
     by_name = {name.lower(): scenario for name, scenario in SCENARIOS.items()}
     if text.lower() not in by_name:
         hint = did_you_mean(text, SCENARIOS)
-        raise UsageError(
+        raise UnknownNameError(
             f"smaclite/{text} is not known: write smaclite/ and one of {', '.join(SCENARIOS)}, or "
             f"a .yaml file{hint}"
         )

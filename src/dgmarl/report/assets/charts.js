@@ -1,4 +1,5 @@
-/* Learning curves: data.charts = [{title, series: [{method, name, colour, dash, seeds, curves: {metric: {axis: [x, mean, low, high]}}}]}]. */
+/* Learning curves: data.charts = [{title, series: [{method, name, colour, dash, seeds, curves: {metric: {axis: [x, mean, low, high]}}}]}].
+   mean, low and high are null where a curve has no value. */
 const WIDTH = 460, HEIGHT = 270, LEFT = 56, RIGHT = 20, TOP = 10, BOTTOM = 38;
 const hidden = new Set();
 const cursors = new Map();
@@ -9,6 +10,15 @@ function visible(chart) {
   return chart.series.flatMap((series) => {
     const curve = series.curves[metric]?.[axis];
     return curve && !hidden.has(series.name) ? [{ series, x: curve[0], mean: curve[1], low: curve[2], high: curve[3] }] : [];
+  });
+}
+
+/* The parts of a curve between points without a value. */
+function withoutGaps({ series, x, mean, low, high }) {
+  const starts = mean.flatMap((value, k) => (value !== null && (k === 0 || mean[k - 1] === null) ? [k] : []));
+  return starts.map((start) => {
+    const end = mean.indexOf(null, start), cut = (values) => values?.slice(start, end < 0 ? undefined : end);
+    return { series, x: cut(x), mean: cut(mean), low: cut(low), high: cut(high) };
   });
 }
 
@@ -23,8 +33,8 @@ function drawChart(chart, panel) {
     panel.querySelector("output").replaceChildren();
     return;
   }
-  const right = Math.max(...shown.map(({ x }) => x.at(-1))), values = shown.flatMap(({ mean, low, high }) => [...mean, ...(low ?? []), ...(high ?? [])]);
-  const least = Math.min(...values), most = Math.max(...values), margin = 0.04 * (most - least) || 0.5;
+  const right = Math.max(...shown.map(({ x }) => x.at(-1))), values = shown.flatMap(({ mean, low, high }) => [...mean, ...(low ?? []), ...(high ?? [])]).filter((value) => value !== null);
+  const [least, most] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1], margin = 0.04 * (most - least) || 0.5;
   const [bottom, top] = [least - margin, most + margin];
   const px = (x) => LEFT + ((WIDTH - LEFT - RIGHT) * x) / right, py = (y) => HEIGHT - BOTTOM - ((HEIGHT - TOP - BOTTOM) * (y - bottom)) / (top - bottom);
   for (const y of ticks(bottom, top)) {
@@ -34,9 +44,10 @@ function drawChart(chart, panel) {
   for (const x of ticks(0, right)) shape(svg, "text", { x: px(x), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle", fill: "var(--faint)" }, count(x));
   shape(svg, "text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 4, "text-anchor": "middle", fill: "var(--faint)" }, $("chart-axis").selectedOptions[0].text);
   const line = (xs, ys) => xs.map((x, k) => `${px(x).toFixed(1)},${py(ys[k]).toFixed(1)}`).join(" ");
-  for (const { series, x, low, high } of shown) if (low) shape(svg, "polygon", { points: `${line(x, high)} ${line([...x].reverse(), [...low].reverse())}`, fill: series.colour, "fill-opacity": 0.2 });
-  for (const { series, x, mean } of shown) shape(svg, "polyline", { points: line(x, mean), fill: "none", stroke: series.colour, "stroke-width": 2.2, "stroke-dasharray": series.dash });
-  for (const { series, x, mean, low, high } of shown) {
+  const parts = shown.flatMap(withoutGaps);
+  for (const { series, x, low, high } of parts) if (low) shape(svg, "polygon", { points: `${line(x, high)} ${line([...x].reverse(), [...low].reverse())}`, fill: series.colour, "fill-opacity": 0.2 });
+  for (const { series, x, mean } of parts) shape(svg, "polyline", { points: line(x, mean), fill: "none", stroke: series.colour, "stroke-width": 2.2, "stroke-dasharray": series.dash });
+  for (const { series, x, mean, low, high } of parts) {
     const end = px(x.at(-1));
     if (low && x.length === 1) shape(svg, "line", { x1: end, x2: end, y1: py(low[0]), y2: py(high[0]), stroke: series.colour, "stroke-opacity": 0.35, "stroke-width": 5 });
     shape(svg, "circle", { cx: end, cy: py(mean.at(-1)), r: 3.2, fill: series.colour });
@@ -62,9 +73,9 @@ function readOut(chart, panel, shown, share, right, cursor, px) {
   cursor.setAttribute("x1", px(where)); cursor.setAttribute("x2", px(where)); cursor.setAttribute("visibility", "visible");
   const rows = shown.map(({ series, x, mean, low, high }) => {
     const k = x.reduce((best, value, index) => (Math.abs(value - where) < Math.abs(x[best] - where) ? index : best), 0);
-    const ends = low ? `[${show(low[k])}, ${show(high[k])}]` : "one seed";
+    const known = mean[k] !== null, ends = !known ? "no value" : low ? `[${show(low[k])}, ${show(high[k])}]` : "one seed";
     const ended = x.at(-1) < 0.95 * where ? ` (at ${count(x.at(-1))})` : "";
-    return element("tr", [element("th", [swatch(series.colour), series.name + ended]), element("td", show(mean[k]), "number"), element("td", ends, "number faint"), element("td", `n = ${series.seeds}`, "number faint")]);
+    return element("tr", [element("th", [swatch(series.colour), series.name + ended]), element("td", known ? show(mean[k]) : "–", "number"), element("td", ends, "number faint"), element("td", `n = ${series.seeds}`, "number faint")]);
   });
   panel.querySelector("output").replaceChildren(element("p", `at ${count(where)} ${$("chart-axis").selectedOptions[0].text}`, "faint"), element("table", element("tbody", rows)));
 }

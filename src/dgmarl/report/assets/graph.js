@@ -26,7 +26,8 @@ function countKinds(comparison, k, t) {
 
 const everyStep = (visit) => episodes.forEach((of, k) => of[names[0]].forEach((_, t) => visit(k, t)));
 const share = (part, whole, ifNone) => (whole ? part / whole : ifNone);
-const agreement = ({ hit, missed, false: wrong }) => ({ f1: share(2 * hit, 2 * hit + missed + wrong, 1), precision: share(hit, hit + wrong, 1), recall: share(hit, hit + missed, 1) });
+/* null for 0/0: nothing to find, or nothing found. */
+const agreement = ({ hit, missed, false: wrong }) => ({ f1: share(2 * hit, 2 * hit + missed + wrong, null), precision: share(hit, hit + wrong, null), recall: share(hit, hit + missed, null) });
 
 function overall(comparison) {
   const sums = { hit: 0, missed: 0, false: 0 };
@@ -116,7 +117,7 @@ function drawStrips() {
 function drawNumbers() {
   const rows = comparisons.filter(({ judged, truth }) => judged !== truth).map((comparison) => {
     const counts = overall(comparison), { f1, precision, recall } = agreement(counts);
-    return element("tr", [element("th", called(comparison)), ...[f1, precision, recall].map((value) => element("td", value.toFixed(3))), ...Object.keys(KINDS).map((name) => element("td", String(counts[name])))]);
+    return element("tr", [element("th", called(comparison)), ...[f1, precision, recall].map((value) => element("td", value === null ? "–" : value.toFixed(3))), ...Object.keys(KINDS).map((name) => element("td", String(counts[name])))]);
   });
   $("numbers").hidden = !rows.length;
   $("numbers").tBodies[0].replaceChildren(...rows);

@@ -335,7 +335,8 @@ def test_a_run_that_fails_has_a_sentence_and_its_last_evaluation(tmp_path):
     assert "(worker 0, step 3 of an episode) after step" in said
     assert f"the last checkpoint is number {evaluated}" in said
     assert indices(RunFolder(tmp_path / "run").checkpoints)[-1] == evaluated > 1
-    assert f"continue with `dgmarl train --resume {tmp_path / 'run'}`" in said
+    resume = f"dgmarl train --resume {tmp_path / 'run'} --accept-changes"
+    assert f"continue with `{resume}`" in said
 
 
 @pytest.mark.slow

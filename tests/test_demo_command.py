@@ -3,10 +3,12 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 from dgmarl import cli
 from dgmarl.cli import demo_page
+from dgmarl.runs.replays import Episode
 
 
 def test_the_demo_trains_on_both_tasks_and_writes_its_page(tmp_path, capsys, monkeypatch):
@@ -27,3 +29,12 @@ def test_every_run_of_the_demo_has_a_configuration():
     for task in demo_page.TASKS:
         configs = [task.config(credit, 3, 1.0) for credit in demo_page.CREDITS]
         assert [run.method for run in configs] == ["ippo-local", "ippo-global", "ippo-dg"]
+
+
+def test_the_page_names_the_first_step_with_an_arrow():
+    graph = np.tile(np.eye(2, dtype=bool), (4, 1, 1))
+    episode = Episode(("",) * 5, 1, np.zeros((4, 2)), True, graph)
+    assert demo_page.first_edge(episode) is None
+    graph[2:, 0, 1] = True
+    assert demo_page.first_edge(episode) == 2
+    assert demo_page.first_edge(episode._replace(graph=None)) is None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from dgmarl.api import train_config
 from dgmarl.config.resolve import resolve
@@ -22,6 +23,7 @@ from dgmarl.report.html import render
 from dgmarl.report.replay_page import REPLAY, replay_data
 from dgmarl.report.results import Result
 from dgmarl.runs.callbacks import Callback, CallbackLike
+from dgmarl.runs.replays import Episode
 from dgmarl.runs.run import Run
 
 CREDIT_NAMES = {"local": "local reward", "global": "global reward", "dg": "dependence graph"}
@@ -93,7 +95,17 @@ def demo_page(results: dict[tuple[Task, str], Run]) -> str:
     }
     replay = results[FORAGING, "dg"].replay(jax.random.key(0), n_episodes=3)
     data = {**charts_data(curves), "replays": [replay_data(replay)]}
-    return render("demo_page.html", ("charts", *REPLAY), data, title="dgmarl demo", tasks=TASKS)
+    options = {"title": "dgmarl demo", "tasks": TASKS, "first": first_edge(replay.episodes[0])}
+    return render("demo_page.html", ("charts", *REPLAY), data, **options)
+
+
+def first_edge(episode: Episode) -> int | None:
+    """The first step with an edge between two agents; None if there is none."""
+    if episode.graph is None:
+        return None
+    edges = episode.graph & ~np.eye(episode.graph.shape[-1], dtype=bool)
+    steps = np.flatnonzero(edges.any(axis=(1, 2)))
+    return int(steps[0]) if steps.size else None
 
 
 def _curves(task: Task, credit: str, result: Run) -> Result:

@@ -139,3 +139,10 @@ def test_all_chunks_are_one_program(at_once):
     (size,) = sizes
     assert size <= at_once
     assert math.ceil(10 / size) == math.ceil(10 / at_once)
+
+
+def test_arrays_without_entries_are_divided_too():
+    rows = (jnp.arange(10), jnp.zeros((10, 0)))
+    found = in_chunks(lambda rows: (rows[0] + 1, rows[1]), rows, 4)
+    np.testing.assert_array_equal(found[0], rows[0] + 1)
+    assert found[1].shape == (10, 0)

@@ -66,7 +66,9 @@ def in_chunks(function: Callable[[Any], Any], rows: Any, at_most: int) -> Any:
         return jnp.concatenate([leaf, leaf[:n_filled]]).reshape(n_chunks, size, *leaf.shape[1:])
 
     results = jax.lax.map(jax.checkpoint(function), jax.tree.map(split, rows))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:n_rows], results)
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(n_chunks * size, *leaf.shape[2:])[:n_rows], results
+    )
 
 
 def _is_key(leaf: Any) -> bool:

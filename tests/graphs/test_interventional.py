@@ -298,6 +298,34 @@ def test_without_a_local_state_observations_decide_and_with_one_they_are_not_com
     ) == {(0, 1)}
 
 
+class PartlyEmpty(Chain):
+    """A chain whose state has a part without entries, as those of other libraries may have."""
+
+    def reset(self, key):
+        state, observation = super().reset(key)
+        return (state, jnp.zeros(0)), observation
+
+    def step(self, key, state, action):
+        later, observation, outcome = super().step(key, state[0], action)
+        return (later, state[1]), observation, outcome
+
+    def local_state(self, state):
+        return super().local_state(state[0])
+
+
+def test_parts_of_a_state_may_be_empty():
+    def graphs(env):
+        start = reset_envs(env, KEY, None, 3)
+        needs = frozenset({"states", "keys"})
+        batch = collect(env, act_randomly, start, KEY, 4, needs, reset=False)[1]
+        return [intervene_batch(env, batch, chunk=chunk).action_graph for chunk in (None, 5)]
+
+    for found, expected in zip(
+        jax.jit(lambda: graphs(PartlyEmpty()))(), graphs(Chain()), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("horizon", [1, 3])
 def test_chunks_change_nothing(pair, horizon):
     env, batch = pair

@@ -245,7 +245,7 @@ def _sample(
 
 def _map_steps(function: Callable[..., Any], steps: Any, batch: Batch, chunk: int) -> Any:
     """Apply a function of C states to all steps [T, B, ...], at most `chunk` states at a time."""
-    rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), steps)
+    rows = jax.tree.map(lambda leaf: leaf.reshape(batch.valid.size, *leaf.shape[2:]), steps)
     found = in_chunks(lambda rows: function(*rows), rows, chunk)
     return jax.tree.map(lambda leaf: leaf.reshape(*batch.valid.shape, *leaf.shape[1:]), found)
 

@@ -42,7 +42,7 @@ from dgmarl.paper.judging import (
     spread_difference,
     trios,
 )
-from dgmarl.paper.tables import is_short
+from dgmarl.paper.tables import is_short, last_mean
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result, by_key, on_grid
 from dgmarl.report.statistics import Interval, contrast_interval
@@ -384,18 +384,12 @@ def _too_dense(found: Found) -> str:
     )
     if not learned or not oracle:
         return ""
-    dense, precise = (_at_end(learned, f"graph_{of}") for of in ("density", "precision_oracle"))
+    dense, precise = (last_mean(learned, f"graph_{of}") for of in ("density", "precision_oracle"))
     return (
         "Where food can be collected alone, the graph learned with the paper's settings is too "
         f"dense: in 15x15-4p-3f with MAPPO it has {dense} of all edges at the end and the oracle "
-        f"graph {_at_end(oracle, 'graph_density')}; {precise} of its edges are in the oracle graph"
+        f"graph {last_mean(oracle, 'graph_density')}; {precise} of its edges are in the oracle graph"
     )
-
-
-def _at_end(result: Result, metric: str) -> str:
-    """Mean of a metric over seeds at the last evaluation."""
-    values = result.metric(metric)
-    return "" if values is None else f"{values[:, -1].mean():.2f}"
 
 
 def _third_agent(found: Found) -> Claim:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from dgmarl.paper.result_sections import last_mean
-from dgmarl.paper.tables import final_text, markdown
+from dgmarl.paper.tables import final_text, last_mean, markdown
 from dgmarl.report.results import Result, by_key
 from dgmarl.report.style import style
 

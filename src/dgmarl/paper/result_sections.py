@@ -10,7 +10,15 @@ from dgmarl.paper.claims import FAST, VALUES_OF_PAPER, compare_values, neighbour
 from dgmarl.paper.grids import BACKBONES, LBF_STEPS, SIX, SMACLITE_STEPS, VALUE_BASED
 from dgmarl.paper.judging import Claim, Trio, at_equal_steps, difference, gap_change, trios
 from dgmarl.paper.paper_figures import FIGURES, IQM_OF_PAPER, PaperFigure
-from dgmarl.paper.tables import final_table, final_text, iqm_table, is_short, markdown, text
+from dgmarl.paper.tables import (
+    final_table,
+    final_text,
+    iqm_table,
+    is_short,
+    last_mean,
+    markdown,
+    text,
+)
 from dgmarl.report.aggregate import Aggregates, over_scenarios
 from dgmarl.report.results import Result, budget_text, by_key, on_grid, span
 from dgmarl.report.statistics import Interval
@@ -432,12 +440,6 @@ def _steps(battle: Result) -> str:
     full = SMACLITE_STEPS[battle.scenario]
     short = f"{budget_text(battle).removesuffix(' million')} of " * is_short(battle, full)
     return f"{short}{full / 1e6:g} million"
-
-
-def last_mean(result: Result, metric: str) -> str:
-    """Mean of a metric over seeds at the last evaluation; empty if it was not measured."""
-    values = result.metric(metric)
-    return "" if values is None else f"{values[:, -1].mean():.2f}"
 
 
 def plain(figure: PaperFigure, results: Sequence[Result], drawn: Drawn) -> str:

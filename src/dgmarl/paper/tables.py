@@ -130,6 +130,12 @@ def final_text(result: Result | None, full: int = 0) -> str:
     return text(mean_interval(result.final)) + fewer
 
 
+def last_mean(result: Result, metric: str) -> str:
+    """Mean of a metric over seeds at the last evaluation; empty if it was not measured."""
+    values = result.metric(metric)
+    return "" if values is None else f"{values[:, -1].mean():.2f}"
+
+
 def iqm_table(together: Aggregates) -> Table:
     """IQM per method, and the paper's IQM if the scenarios are the paper's six."""
     whole = together.benchmark == "lbf" and set(together.scenarios) == set(SIX)

@@ -385,10 +385,11 @@ def _too_dense(found: Found) -> str:
     if not learned or not oracle:
         return ""
     dense, precise = (last_mean(learned, f"graph_{of}") for of in ("density", "precision_oracle"))
+    sparse = last_mean(oracle, "graph_density")
     return (
         "Where food can be collected alone, the graph learned with the paper's settings is too "
         f"dense: in 15x15-4p-3f with MAPPO it has {dense} of all edges at the end and the oracle "
-        f"graph {last_mean(oracle, 'graph_density')}; {precise} of its edges are in the oracle graph"
+        f"graph {sparse}; {precise} of its edges are in the oracle graph"
     )
 
 

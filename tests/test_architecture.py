@@ -17,7 +17,18 @@ import pytest
 import dgmarl
 
 SOURCE = Path(dgmarl.__file__).resolve().parent
-BASE = ("errors", "files", "classes", "trust", "device", "hosts", "seeds", "optional", "arrays")
+BASE = (
+    "errors",
+    "files",
+    "classes",
+    "trust",
+    "device",
+    "hosts",
+    "seeds",
+    "optional",
+    "arrays",
+    "blocks",
+)
 """May be imported by all, and import one another."""
 ROOMS = (
     "config",

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -51,7 +51,7 @@ def wrap_keys(tree: Any, like: Any) -> Any:
 
 
 def in_chunks(function: Callable[[Any], Any], rows: Any, at_most: int) -> Any:
-    """function(rows), `at_most` rows at a time; the backward pass recomputes each chunk.
+    """function(rows), `at_most` rows at a time.
 
     Chunks have equal size, since a smaller last one would be a second program to compile: the last
     is filled with the first rows, whose second results are dropped."""
@@ -65,10 +65,25 @@ def in_chunks(function: Callable[[Any], Any], rows: Any, at_most: int) -> Any:
     def split(leaf: Array) -> Array:
         return jnp.concatenate([leaf, leaf[:n_filled]]).reshape(n_chunks, size, *leaf.shape[1:])
 
-    results = jax.lax.map(jax.checkpoint(function), jax.tree.map(split, rows))
+    results = jax.lax.map(function, jax.tree.map(split, rows))
     return jax.tree.map(
         lambda leaf: leaf.reshape(n_chunks * size, *leaf.shape[2:])[:n_rows], results
     )
+
+
+@jax.custom_batching.custom_vmap
+def anywhere(flags: Bool[Array, "..."]) -> Bool[Array, ""]:
+    """Whether any flag is set, across all enclosing `vmap`s.
+
+    With a batched condition, a loop would copy the carry of finished elements in each iteration."""
+    return flags.any()
+
+
+@anywhere.def_vmap
+def _(
+    axis_size: int, in_batched: list[bool], flags: Bool[Array, "..."]
+) -> tuple[Bool[Array, ""], bool]:
+    return anywhere(flags), False
 
 
 def _is_key(leaf: Any) -> bool:

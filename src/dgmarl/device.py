@@ -17,10 +17,7 @@ from jaxtyping import Array
 from dgmarl.errors import UsageError
 
 _loops_kept = ContextVar("loops_kept", default=False)
-_models_beside = ContextVar("models_beside", default=False)
 _in_kernel = ContextVar("in_kernel", default=False)
-MOST_UNROLLED = 5
-"""Most gradient steps that are compiled without a loop on a CPU (`unroll_updates`)."""
 USED_MEMORY = 0.9
 """Share of a GPU's memory that its processes may use together."""
 
@@ -66,21 +63,6 @@ def unroll(at_most: int = 5) -> int:
     of ten seeds takes 2.2 ms with 5 and 3.1 ms with 1, compilation 17 s and 13 s. A CPU gains
     nothing."""
     return at_most if launch_bound() and not _loops_kept.get() else 1
-
-
-def unroll_updates(n_updates: int) -> int:
-    """The `unroll` argument of a learner's loop over gradient steps.
-
-    A CPU runs nothing beside a loop. If other models are updated in the same iteration
-    (`models_beside`), a few gradient steps are compiled without one, so that both updates share the
-    cores: training with a learned graph is 5 % faster on two cores, without one 6 % slower."""
-    beside = _models_beside.get() and not launch_bound() and n_updates <= MOST_UNROLLED
-    return n_updates if beside else unroll()
-
-
-def models_beside(learned: bool) -> AbstractContextManager[None]:
-    """Context in which an iteration updates other models besides the learner if `learned`."""
-    return _set(_models_beside, learned)
 
 
 def loops_kept(kept: bool) -> AbstractContextManager[None]:

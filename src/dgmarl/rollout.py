@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.arrays import anywhere
 from dgmarl.device import over_envs, unroll
 from dgmarl.envs.base import Environment, Observation, random_actions
 from dgmarl.errors import UsageError
@@ -296,21 +297,6 @@ def _scan_while(
     number, carry, outputs = jax.lax.while_loop(unfinished, next_chunk, start)
     outputs = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), outputs)
     return carry, outputs, number * chunk
-
-
-@jax.custom_batching.custom_vmap
-def anywhere(flags: Bool[Array, "..."]) -> Bool[Array, ""]:
-    """Whether any flag is set, across all enclosing `vmap`s.
-
-    With a batched condition, a loop would copy the carry of finished elements in each iteration."""
-    return flags.any()
-
-
-@anywhere.def_vmap
-def _(
-    axis_size: int, in_batched: list[bool], flags: Bool[Array, "..."]
-) -> tuple[Bool[Array, ""], bool]:
-    return anywhere(flags), False
 
 
 class Evaluation(NamedTuple):

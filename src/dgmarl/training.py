@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.arrays import anywhere
 from dgmarl.config.methods import find_method
 from dgmarl.config.resolve import with_n_envs
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import CreditRule
-from dgmarl.device import Devices, loops_kept, mesh_for, models_beside
+from dgmarl.device import Devices, loops_kept, mesh_for
 from dgmarl.envs.base import Environment
 from dgmarl.envs.registry import make_env
 from dgmarl.errors import RunError, UsageError, one_line, quiet_callbacks, raised_by_callback
@@ -38,7 +39,6 @@ from dgmarl.rollout import (
     Batch,
     Evaluation,
     RolloutState,
-    anywhere,
     collect,
     count_unusable,
     evaluate,
@@ -215,7 +215,7 @@ class Trainer:
             return count + 1, state, sums
 
         before, active = state.iteration, self._active(state)
-        with loops_kept(self.env.loops_inside), models_beside(self.learns_graph):
+        with loops_kept(self.env.loops_inside):
             shapes = jax.eval_shape(lambda state: self.iterate(state)[1], state)
             zeros = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
             start = (jnp.int32(0), state, zeros)
@@ -393,8 +393,10 @@ class Program:
         stages = self.trainer.stages
         if self.separate:
             return compile_separately(stages, carried)
+        # Environments in worker processes step side by side.
+        together = self.trainer.env.on_host
         return compile_together(
-            [for_seeds(stage, self.n_seeds, self.mesh) for stage in stages], carried
+            [for_seeds(stage, self.n_seeds, self.mesh, together) for stage in stages], carried
         )
 
     def part(self, advanced: Advanced, run: int) -> Advanced:

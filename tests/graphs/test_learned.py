@@ -306,12 +306,21 @@ def test_pairs_in_chunks_give_the_same_update(monkeypatch, heard):
     env, batch = heard
     source = LearnedSource(GraphModelConfig(), env, 0.9)
     state = jax.jit(lambda key: source.init(key, env))(KEY)
-    whole, _ = jax.jit(lambda state: source.update(state, batch, KEY))(state)
-    monkeypatch.setattr(learned, "FLOATS_AT_ONCE", 50 * 4 * 256)
-    parts, _ = jax.jit(lambda state: source.update(state, batch, KEY))(state)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), whole.params, parts.params
-    )
+    valid = batch.valid.at[4:, ::2].set(False).at[5:, 1].set(False)
+    batch = batch._replace(valid=valid)
+
+    def found(n_steps):
+        monkeypatch.setattr(learned, "FLOATS_IN_CACHE", n_steps * 4 * 256)
+
+        @jax.jit
+        def models(state):
+            new, metrics = source.update(state, batch, KEY)
+            edges = source.infer(state, batch, KEY)
+            return new.params, metrics, jnp.where(valid[..., None, None], edges, False)
+
+        return models(state)
+
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), found(10_000), found(50))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from dgmarl.blocks import as_columns, as_rows
 from dgmarl.config.parts import CreditConfig, GraphCreditConfig, PPOConfig, RewardScaling
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
@@ -16,6 +17,7 @@ from dgmarl.credit.base import Credit
 from dgmarl.credit.gae import gae
 from dgmarl.envs.base import EnvSpec, Observation
 from dgmarl.graphs.sources import Graphs
+from dgmarl.learners import ppo
 from dgmarl.learners.ppo import PPO, Minibatch
 from dgmarl.rollout import Batch, collect, reset_envs
 from dgmarl.training import Trainer
@@ -221,14 +223,35 @@ def test_dead_agents_are_left_out_of_the_losses_if_asked(mask_dead):
     ppo, state, found = run.ppo, run.state, run.samples(batch)
     assert np.asarray(found.mask)[dead].any() != mask_dead
     grad = jax.jit(jax.grad(ppo.loss, has_aux=True))
-    gradient = grad(state.params, batch.hidden_state, found)[0]
+    scale = 1 / found.mask.sum()
+    gradient = grad(state.params, batch.hidden_state, found, scale)[0]
     other = found._replace(advantage=found.advantage + 7.0 * dead, target=found.target - 7.0 * dead)
-    changed = grad(state.params, batch.hidden_state, other)[0]
+    changed = grad(state.params, batch.hidden_state, other, scale)[0]
     same = [
         np.allclose(new, old, atol=1e-7)
         for new, old in zip(*map(jax.tree.leaves, (changed, gradient)), strict=True)
     ]
     assert all(same) == mask_dead
+
+
+@pytest.mark.parametrize("options", [{}, {"network": "gru"}, {"mask_dead": True}])
+def test_padding_left_out_in_blocks_gives_the_same_update(options, monkeypatch):
+    batch, _ = padded_episodes(np.random.default_rng(0))
+    observation = batch.observation
+    observation.alive[2:, 1, 0] = False
+    batch.valid[3:] = False  # three episodes of 3 of 6 steps: two fit into one column
+    last = jax.tree.map(lambda leaf: leaf[-1], batch.next_observation)
+    run = made(**options)
+    hidden_state = np.asarray(run.ppo.init_hidden_state(B))
+    batch = batch._replace(last_observation=last, hidden_state=hidden_state)
+    monkeypatch.setattr(ppo, "as_rows", partial(as_rows, size=4))
+    monkeypatch.setattr(ppo, "as_columns", partial(as_columns, width=1))
+    n_used = run.ppo._in_blocks(batch, run.samples(batch)).n_used
+    assert n_used == (2 if run.ppo.config.network == "gru" else 3)
+    in_blocks = jax.jit(run._learn)(batch)
+    monkeypatch.setattr(ppo, "leaves_out_padding", lambda batch: False)
+    at_once = jax.jit(lambda batch: run._learn(batch))(batch)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), in_blocks, at_once)
 
 
 def test_a_complete_graph_has_the_gradient_of_everybodys_advantage_summed():
@@ -242,9 +265,9 @@ def test_a_complete_graph_has_the_gradient_of_everybodys_advantage_summed():
     )
     own = gae(batch.reward, value, following, batch.bootstrap, batch.continues, GAMMA, LAMBDA)
     summed = found._replace(advantage=jnp.broadcast_to(own.sum(axis=-1, keepdims=True), own.shape))
+    inputs, scale = (state.params, batch.hidden_state), 1 / found.mask.sum()
     gradients = [
-        jax.grad(ppo.loss, has_aux=True)(state.params, batch.hidden_state, part)[0]
-        for part in (found, summed)
+        jax.grad(ppo.loss, has_aux=True)(*inputs, part, scale)[0] for part in (found, summed)
     ]
     for by_graph, by_sum in zip(*map(jax.tree.leaves, gradients), strict=True):
         np.testing.assert_allclose(by_graph, by_sum, atol=1e-6)
@@ -345,7 +368,8 @@ def test_one_iteration_is_four_full_batch_steps_of_adam():
     @partial(jax.jit, static_argnames="name")
     def step(part, opt_state, name):
         def loss(part):
-            return ppo.loss({**state.params, name: part}, batch.hidden_state, found)[0]
+            scale = 1 / found.mask.sum()
+            return ppo.loss({**state.params, name: part}, batch.hidden_state, found, scale)[0]
 
         updates, opt_state = optimiser.update(jax.grad(loss)(part), opt_state)
         return optax.apply_updates(part, updates), opt_state

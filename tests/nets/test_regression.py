@@ -1,10 +1,14 @@
 """Lambda-returns of values of played actions, term by term."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dgmarl.blocks import as_rows
+from dgmarl.nets import regression
 from dgmarl.nets.regression import Regression, lambda_returns, shuffled
 from tests.credit.by_hand import played
 from tests.credit.double_loop import lambda_returns as returns_loop
@@ -42,13 +46,16 @@ def test_each_epoch_sees_every_environment_once_in_another_order():
     assert not (epochs[0] == epochs[1]).all()
 
 
-@pytest.mark.parametrize("minibatches", [1, 3])
-def test_a_model_is_fitted_to_what_is_valid(minibatches):
+@pytest.mark.parametrize(("minibatches", "whole_episodes"), [(1, False), (3, False), (1, True)])
+def test_a_model_is_fitted_to_what_is_valid(minibatches, whole_episodes, monkeypatch):
     """Every step ends its episode and pays twice its input; the others did not happen."""
     batch, _ = played()
     x, over = batch.observation.agents_view[..., 0], jnp.ones_like(batch.terminated)
     valid = over.at[-3:].set(False)
     batch = batch._replace(terminated=over, truncated=~over, valid=valid)
+    if whole_episodes:
+        monkeypatch.setattr(regression, "as_rows", partial(as_rows, size=5))
+        batch = batch._replace(last_observation=batch.observation)
     reward = jnp.where(valid[..., None], 2 * x, 7.0)
     fit = Regression(lambda w, x: w * x, GAMMA, 0.9, 0.05, 10.0, 200 // minibatches, minibatches)
     fitted, loss = jax.jit(fit.update)(fit.init(jnp.zeros(())), x, batch, reward, jax.random.key(0))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from dgmarl.arrays import takes_any_arrays
+from dgmarl.arrays import anywhere, takes_any_arrays
 from dgmarl.config.parts import AdvantageForm, OthersWeight
 from dgmarl.credit.gae import discounted_sums, require_fractions, require_steps, td_errors
 from dgmarl.graphs.reach import (
@@ -30,7 +30,6 @@ from dgmarl.graphs.reach import (
     require_weights,
     scan_lags,
 )
-from dgmarl.rollout import anywhere
 
 
 @takes_any_arrays

@@ -25,14 +25,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.arrays import in_chunks
+from dgmarl.arrays import anywhere, in_chunks
 from dgmarl.config.ranges import check_number
 from dgmarl.device import launch_bound
 from dgmarl.envs.base import Environment
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
 from dgmarl.graphs.sources import GivenSource, Graphs
-from dgmarl.rollout import Batch, anywhere
+from dgmarl.rollout import Batch
 
 TOLERANCE = 1e-6
 """Differences up to this size, relative for values above 1, count as rounding."""

@@ -10,6 +10,7 @@ is trained to predict an agent's own action from z and z' (q_varphi), so that z 
 agent's actions change. The four networks are shared by all agents. In each iteration the graph is
 inferred first, and the models are trained on the batch afterwards."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +18,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from dgmarl.arrays import in_chunks
+from dgmarl.blocks import Places, as_rows, map_of, sum_of
 from dgmarl.config.parts import GraphModelConfig
+from dgmarl.device import launch_bound
 from dgmarl.envs.base import Environment, local_size
 from dgmarl.errors import UsageError
 from dgmarl.graphs.reach import add_self_loops
@@ -28,17 +30,23 @@ from dgmarl.rollout import Batch
 
 FLOATS_AT_ONCE = 2**24
 """Most activations of a hidden layer of the pair model in memory at a time: 64 MiB per seed."""
+FLOATS_IN_CACHE = 2**19
+"""The same on a CPU, where arithmetic waits for memory if they do not stay in the cache."""
 
 
 class Examples(NamedTuple):
-    """Training examples of the models: R steps."""
+    """Training examples of the models: R steps, in blocks [C, ...]."""
 
     states: Float[Array, "S N L"]
     """The agents' states: the first R rows are those before the steps, the last R those after
-    them. In rollouts without resets these overlap, and every state is encoded once."""
+    them. In a single block of a rollout without resets these overlap, and every state is encoded
+    once."""
     action: Int[Array, "R N"]
     action_mask: Bool[Array, "R N A"]
-    valid: Bool[Array, "R"]
+    weight: Float[Array, "R"]
+    """1 / number of steps in all blocks; 0 for padding. A sum over all rows is a mean."""
+    choice_weight: Float[Array, "R N"]
+    """The same for the steps and agents with several available actions."""
 
 
 class LearnedState(NamedTuple):
@@ -104,25 +112,31 @@ class LearnedSource:
 
         The diagonal has no meaning: self-loops are always set. An agent with a single available
         action has a ratio of 1, hence no edge for a threshold below 1."""
-        examples = self.examples(batch)
-        z, after = self._encode(params, examples)
-        logits = self.predictor.apply(params["predictor"], z)
-        alone = _entropy(_masked(logits, examples.action_mask))
-        if z.shape[-2] == 1:
+        n_agents = batch.reward.shape[-1]
+        if n_agents == 1:
             return jnp.zeros((*batch.reward.shape, 1))
-        others, position = _others(z.shape[-2])
-        entropy = self._predict_pairs(params["pair"], z, after, examples, others).entropy
-        ratio = jnp.take_along_axis(_ratio(entropy, alone, examples), position[None], axis=-1)
-        return ratio.reshape(*batch.reward.shape, -1)
+        others, position = _others(n_agents)
+
+        def of_block(examples: Examples) -> Float[Array, "R N N"]:
+            z, after = self._encode(params, examples)
+            logits = self.predictor.apply(params["predictor"], z)
+            alone = _entropy(_masked(logits, examples.action_mask))
+            entropy = self._predict_pairs(params["pair"], z, after, examples, others).entropy
+            return jnp.take_along_axis(_ratio(entropy, alone, examples), position[None], axis=-1)
+
+        places = self._places(batch, n_agents - 1)
+        found = map_of(of_block, self.examples(batch, places), places.n_used)
+        return places.put_back(found[:, None], batch.valid, 1.0)
 
     def update(
         self, graph_state: LearnedState, batch: Batch, key: PRNGKeyArray
     ) -> tuple[LearnedState, dict[str, Array]]:
         """Gradient steps of all models on the newest batch."""
-        examples = self.examples(batch)
+        places = self._places(batch, self._n_chosen(batch.reward.shape[-1]))
+        examples = self.examples(batch, places)
 
         def step(carry: tuple[dict, dict], key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
-            return self._step(*carry, examples, key)
+            return self._step(*carry, examples, places.n_used, key)
 
         start = (graph_state.params, graph_state.opt_state)
         keys = jax.random.split(key, self.config.gradient_steps)
@@ -130,7 +144,13 @@ class LearnedSource:
         metrics = {f"graph_{name}": values.mean() for name, values in metrics.items()}
         return LearnedState(params, opt_state), metrics
 
-    def examples(self, batch: Batch) -> Examples:
+    def _places(self, batch: Batch, n_targets: int) -> Places:
+        """Blocks of steps whose pairs, `n_targets` per agent, fit in memory."""
+        at_once = FLOATS_AT_ONCE if launch_bound() else FLOATS_IN_CACHE
+        n_pairs = batch.reward.shape[-1] * n_targets
+        return as_rows(batch.valid, max(1, at_once // (REVERSE[0] * n_pairs)))
+
+    def examples(self, batch: Batch, places: Places) -> Examples:
         if self.needs:
             states = jnp.concatenate(batch.extras["local"])
         elif batch.last_observation is None:
@@ -138,14 +158,28 @@ class LearnedSource:
             states = jnp.concatenate(views)
         else:
             states = batch.all_observations().agents_view
-        arrays = Examples(states, batch.action, batch.observation.action_mask, batch.valid)
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), arrays)
+        n_steps, n_envs = batch.valid.shape
+        states = states.reshape(-1, *states.shape[2:])[None]
+        if len(places.step) > 1:
+            before = (places.step * n_envs + places.env)[:, 0]
+            after = before + states.shape[1] - n_steps * n_envs
+            states = states[0, jnp.concatenate([before, after], axis=1)]
+        mask = batch.observation.action_mask
+        weight = _weights(batch.valid)
+        choice_weight = _weights(batch.valid[..., None] & (mask.sum(axis=-1) > 1))
+        taken = places.take((batch.action, mask, weight, choice_weight))
+        action, mask, weight, choice_weight = jax.tree.map(lambda leaf: leaf[:, 0], taken)
+        present = places.present[:, 0]
+        weight = jnp.where(present, weight, 0)
+        choice_weight = jnp.where(present[..., None], choice_weight, 0)
+        return Examples(states, action, mask, weight, choice_weight)
 
     def _step(
         self,
         params: dict[str, Any],
         opt_state: dict[str, Any],
-        examples: Examples,
+        blocks: Examples,
+        n_used: Int[Array, ""],
         key: PRNGKeyArray,
     ) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, Array]]:
         """One update of the encoder with q_varphi, then, with it, one of q_psi and q_phi."""
@@ -153,7 +187,9 @@ class LearnedSource:
         for name, loss in (("encoding", self._encoding_loss), ("guessing", self._prediction_loss)):
             groups = self._groups(params)
             if name in groups:
-                gradient, found = jax.grad(loss, has_aux=True)(groups[name], params, examples, key)
+                given = (groups[name], params)
+                of_block = partial(jax.grad(loss, has_aux=True), *given, key=key)
+                gradient, found = sum_of(of_block, blocks, n_used)
                 updates, new_state = self.optimiser.update(gradient, opt_state[name], groups[name])
                 updated: Any = optax.apply_updates(groups[name], updates)
                 params, opt_state = {**params, **updated}, {**opt_state, name: new_state}
@@ -167,7 +203,7 @@ class LearnedSource:
         both = self._encode(group, examples)
         logits = self.reverse.apply(group["reverse"], jnp.concatenate(both, axis=-1))
         logits = _masked(logits, examples.action_mask)
-        loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
+        loss = _mean(_cross_entropy(logits, examples.action), examples.weight)
         return loss, {"encoder_loss": loss}
 
     def _prediction_loss(
@@ -182,26 +218,33 @@ class LearnedSource:
         n_agents = examples.action.shape[-1]
         chosen, off_diagonal = None, ~jnp.eye(n_agents, dtype=bool)
         if self.config.pair_fraction < 1:
-            n_chosen = max(1, round(self.config.pair_fraction * n_agents))
+            n_chosen = self._n_chosen(n_agents)
             shift = jax.random.choice(key, n_agents, (n_chosen,), replace=False)
             chosen = (jnp.arange(n_agents)[:, None] + shift) % n_agents
             off_diagonal = jnp.broadcast_to(shift > 0, chosen.shape)
         pairs = self._predict_pairs(group["pair"], z, after, examples, chosen)
         logits = _masked(self.predictor.apply(group["predictor"], z), examples.action_mask)
-        pair_loss = _mean(pairs.loss, examples.valid)
-        alone_loss = _mean(_cross_entropy(logits, examples.action), examples.valid)
+        pair_loss = _mean(pairs.loss, examples.weight)
+        alone_loss = _mean(_cross_entropy(logits, examples.action), examples.weight)
         alone = _entropy(logits)
-        others = examples.valid[:, None, None] & off_diagonal
+
+        def of_others(values: Float[Array, "R N K"]) -> Float[Array, "R N"]:
+            total = jnp.sum(values, axis=-1, where=off_diagonal)
+            return total / jnp.maximum(off_diagonal.sum(axis=-1), 1)
+
+        ratio = of_others(_ratio(pairs.entropy, alone, examples))
         metrics = {
             "pair_loss": pair_loss,
             "predictor_loss": alone_loss,
-            "pair_entropy": _mean(pairs.entropy, others),
-            "predictor_entropy": _mean(alone, examples.valid),
-            "ratio": _mean(
-                _ratio(pairs.entropy, alone, examples), others & _has_choice(examples)[..., None]
-            ),
+            "pair_entropy": _mean(of_others(pairs.entropy), examples.weight),
+            "predictor_entropy": _mean(alone, examples.weight),
+            "ratio": _mean(ratio, examples.choice_weight),
         }
         return pair_loss + alone_loss, metrics
+
+    def _n_chosen(self, n_agents: int) -> int:
+        """Targets per agent in one update."""
+        return max(1, round(self.config.pair_fraction * n_agents))
 
     def _predict_pairs(
         self,
@@ -211,27 +254,20 @@ class LearnedSource:
         examples: Examples,
         chosen: Int[Array, "N K"] | None = None,
     ) -> Predictions:
-        """Apply the pair model to all steps, in chunks if their pairs would not fit in memory."""
+        """Apply the pair model to the chosen targets of each agent, by default all of them."""
         target = [z, after]
         if self.config.condition_on_action:
             target.append(jax.nn.one_hot(examples.action, examples.action_mask.shape[-1]))
 
-        def predict(rows: tuple[Array, Array, Array, Array]) -> Predictions:
-            source, target, action, action_mask = rows
-            logits = self.pair.apply(params, source, target, chosen)
-            logits = _masked(logits, action_mask[..., None, :])
-            return Predictions(_cross_entropy(logits, action[..., None]), _entropy(logits))
-
-        n_agents = z.shape[-2]
-        n_pairs = n_agents * (n_agents if chosen is None else chosen.shape[-1])
-        rows = (z, jnp.concatenate(target, axis=-1), examples.action, examples.action_mask)
-        return in_chunks(predict, rows, max(1, FLOATS_AT_ONCE // (REVERSE[0] * n_pairs)))
+        logits = self.pair.apply(params, z, jnp.concatenate(target, axis=-1), chosen)
+        logits = _masked(logits, examples.action_mask[..., None, :])
+        return Predictions(_cross_entropy(logits, examples.action[..., None]), _entropy(logits))
 
     def _encode(
         self, params: dict[str, Any], examples: Examples
     ) -> tuple[Float[Array, "R N d"], Float[Array, "R N d"]]:
         """The encoded states before and after each step."""
-        z, n_steps = self._apply_encoder(params, examples.states), examples.valid.size
+        z, n_steps = self._apply_encoder(params, examples.states), len(examples.action)
         return z[:n_steps], z[-n_steps:]
 
     def _apply_encoder(
@@ -283,9 +319,13 @@ def _has_choice(examples: Examples) -> Bool[Array, "R N"]:
     return examples.action_mask.sum(axis=-1) > 1
 
 
-def _mean(values: Float[Array, "R ..."], mask: Bool[Array, "R ..."]) -> Float[Array, ""]:
-    """Mean over the entries of valid rows."""
-    mask = jnp.broadcast_to(
-        mask.reshape(*mask.shape, *(1,) * (values.ndim - mask.ndim)), values.shape
-    )
-    return jnp.sum(values, where=mask) / jnp.maximum(mask.sum(), 1)
+def _weights(mask: Bool[Array, "..."]) -> Float[Array, "..."]:
+    """1 / number of set entries where the mask is set, else 0."""
+    return mask / jnp.maximum(mask.sum(), 1)
+
+
+def _mean(values: Float[Array, "..."], weight: Float[Array, "*R"]) -> Float[Array, ""]:
+    """Weighted sum over rows of the mean over the other axes. What padding has is left out, even if
+    it is not a number."""
+    rows = values.mean(axis=tuple(range(weight.ndim, values.ndim)))
+    return jnp.sum(weight * rows, where=weight > 0)

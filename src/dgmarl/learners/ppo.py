@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.blocks import as_columns, as_rows, leaves_out_padding, sum_of
 from dgmarl.config.parts import PPOConfig
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
 from dgmarl.credit.base import Credit, Values
-from dgmarl.device import over_envs, unroll_updates
+from dgmarl.device import over_envs, unroll
 from dgmarl.envs.base import Environment, EnvSpec, Observation, local_size
 from dgmarl.errors import UsageError
 from dgmarl.learners.base import batched_index, where_active
@@ -51,6 +52,17 @@ class Minibatch(NamedTuple):
     target: Float[Array, "T B N"]
     mask: Bool[Array, "T B N"]
     """Steps and agents that count in the losses."""
+
+
+class Blocks(NamedTuple):
+    """A minibatch in blocks (`dgmarl.blocks`)."""
+
+    hidden_state: HiddenState
+    """At the start of every block."""
+    parts: Minibatch
+    """With a leading axis of blocks."""
+    n_used: Int[Array, ""] | int
+    """The first blocks, which contain steps."""
 
 
 class PPO:
@@ -134,12 +146,12 @@ class PPO:
             rate = jnp.maximum(1 - opt_state["steps"] / self.total_steps, 0)
             opt_state["steps"] += batch.valid.sum()
 
+        blocks = self._in_blocks(batch, whole)
+
         def step(
             state: PPOState, part: tuple[HiddenState, Minibatch] | None
         ) -> tuple[PPOState, dict[str, Array]]:
-            gradient, metrics = jax.grad(self.loss, has_aux=True)(
-                state.params, *(part or (batch.hidden_state, whole))
-            )
+            gradient, metrics = self.gradient(state.params, _one_block(*part) if part else blocks)
             params, opt_state = dict(state.params), dict(state.opt_state)
             for name in params:
                 updates, opt_state[name] = self.optimiser.update(
@@ -152,13 +164,8 @@ class PPO:
         single = self.config.minibatches == 1
         parts = None if single else self._minibatches(key, batch.hidden_state, whole)
         n_updates = self.config.epochs * self.config.minibatches
-        new, metrics = jax.lax.scan(
-            step,
-            PPOState(state.params, opt_state),
-            parts,
-            length=n_updates,
-            unroll=unroll_updates(n_updates),
-        )
+        start = PPOState(state.params, opt_state)
+        new, metrics = jax.lax.scan(step, start, parts, length=n_updates, unroll=unroll())
         metrics = {name: values.mean() for name, values in metrics.items()}
         metrics["advantage_std"] = jnp.std(whole.advantage, where=whole.mask)
         return where_active(active, new, state), metrics
@@ -182,10 +189,26 @@ class PPO:
         played = (batch.action, batch.log_prob, batch.is_first)
         return Minibatch(observation, *played, advantage, target, mask)
 
+    def gradient(
+        self, params: dict[str, Any], blocks: Blocks
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The gradient of the loss, and metrics."""
+        scale = 1 / jnp.maximum(blocks.parts.mask.sum(), 1)
+
+        def of_block(part: Minibatch) -> Any:
+            return jax.grad(self.loss, has_aux=True)(params, blocks.hidden_state, part, scale)
+
+        return sum_of(of_block, blocks.parts, blocks.n_used)
+
     def loss(
-        self, params: dict[str, Any], hidden_state: HiddenState, part: Minibatch
+        self,
+        params: dict[str, Any],
+        hidden_state: HiddenState,
+        part: Minibatch,
+        scale: Float[Array, ""],
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """Sum of policy and critic loss, which share no parameters, and metrics."""
+        """Sum of policy and critic loss, which share no parameters, and metrics. scale: 1 / number
+        of steps and agents that count in all blocks."""
         clip_eps = self.config.clip_eps
         _, log_probs = self.policy.log_probs(
             params["actor"], hidden_state, part.observation, part.is_first
@@ -198,7 +221,7 @@ class PPO:
         error = part.target - self.value(params["critic"], part.observation)
 
         def mean(x: Float[Array, "T B N"]) -> Float[Array, ""]:
-            return jnp.sum(x, where=part.mask) / jnp.maximum(part.mask.sum(), 1)
+            return jnp.sum(x, where=part.mask) * scale
 
         policy_loss = -mean(surrogate + self.entropy_coef * entropy)
         value_loss = mean(error**2)
@@ -211,6 +234,16 @@ class PPO:
         }
         return policy_loss + value_loss, metrics
 
+    def _in_blocks(self, batch: Batch, whole: Minibatch) -> Blocks:
+        """The whole batch, without most of its padding where that saves time."""
+        if not leaves_out_padding(batch):
+            return _one_block(batch.hidden_state, whole)
+        places = (as_columns if self.policy.hidden_state_size else as_rows)(batch.valid)
+        parts = places.take(whole)
+        parts = parts._replace(mask=parts.mask & places.present[..., None])
+        hidden_state = self.init_hidden_state(places.step.shape[2])
+        return Blocks(hidden_state, parts, places.n_used)
+
     def _minibatches(
         self, key: PRNGKeyArray, hidden_state: HiddenState, whole: Minibatch
     ) -> tuple[HiddenState, Minibatch]:
@@ -219,6 +252,10 @@ class PPO:
         chosen = shuffled(key, n_envs, self.config.epochs, self.config.minibatches)
         split = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, chosen], 1, 0), whole)
         return over_envs(hidden_state[chosen], 1), over_envs(split, 2)
+
+
+def _one_block(hidden_state: HiddenState, part: Minibatch) -> Blocks:
+    return Blocks(hidden_state, jax.tree.map(lambda leaf: leaf[None], part), 1)
 
 
 def _with_local(observation: Observation, local: Float[Array, "*B N L"]) -> Observation:

@@ -17,6 +17,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.arrays import anywhere
 from dgmarl.config.parts import QConfig
 from dgmarl.config.schema import TrainConfig
 from dgmarl.config.varying import Varying
@@ -41,7 +42,7 @@ from dgmarl.learners.replay import (
 from dgmarl.nets.actor_critic import UNAVAILABLE
 from dgmarl.nets.custom import make_policy
 from dgmarl.nets.mixers import Mixer
-from dgmarl.rollout import Act, Batch, anywhere, random_actions
+from dgmarl.rollout import Act, Batch, random_actions
 
 NO_ACTION = -1
 """The previous action at the first step; its one-hot is all zeros."""

@@ -1,6 +1,7 @@
 """Regression of a critic's values to lambda-returns, for critics outside the learner."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from dgmarl.blocks import as_rows, leaves_out_padding, sum_of
 from dgmarl.device import over_envs, unroll
 from dgmarl.rollout import Batch
 
@@ -52,17 +54,24 @@ class Regression(NamedTuple):
         value = self.values(fitted.params, inputs)
         target = lambda_returns(reward, value, batch, self.gamma, self.lambda_)
         whole = (inputs, target, jnp.broadcast_to(batch.valid[..., None], target.shape))
+        blocks, n_used = jax.tree.map(lambda leaf: leaf[None], whole), 1
+        if self.minibatches == 1 and leaves_out_padding(batch):
+            places = as_rows(batch.valid)
+            blocks, n_used = places.take(whole), places.n_used
+            blocks = (*blocks[:2], blocks[2] & places.present[..., None])
 
-        def loss(params: Any, part: Any) -> Float[Array, ""]:
+        def loss(params: Any, scale: Array, part: Any) -> Float[Array, ""]:
             inputs, target, mask = part
             error = self.values(params, inputs) - target
-            return jnp.sum(error**2, where=mask) / jnp.maximum(mask.sum(), 1)
+            return jnp.sum(error**2, where=mask) * scale
 
         def step(fitted: Fitted, chosen: Int[Array, "b"] | None) -> tuple[Fitted, Array]:
-            part = whole
+            parts = blocks
             if chosen is not None:
                 part = over_envs(jax.tree.map(lambda x: x[:, chosen], whole), 1)
-            found, gradient = jax.value_and_grad(loss)(fitted.params, part)
+                parts = jax.tree.map(lambda leaf: leaf[None], part)
+            given = (fitted.params, 1 / jnp.maximum(parts[2].sum(), 1))
+            found, gradient = sum_of(partial(jax.value_and_grad(loss), *given), parts, n_used)
             updates, opt_state = self.optimiser.update(gradient, fitted.opt_state, fitted.params)
             return Fitted(optax.apply_updates(fitted.params, updates), opt_state), found
 

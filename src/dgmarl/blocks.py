@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from dgmarl.arrays import anywhere
-from dgmarl.device import envs_divided, launch_bound
+from dgmarl.device import cores_per_device, envs_divided, launch_bound
 
 ROWS, COLUMNS = 64, 2
 """Steps per block of feed-forward networks, and columns of episodes per block of recurrent ones."""
@@ -49,11 +49,15 @@ class Places(NamedTuple):
         return jnp.full(shape, padding, found.dtype).at[step, self.env].set(found, mode="drop")
 
 
-def leaves_out_padding(batch: Any) -> bool:
+def leaves_out_padding(batch: Any, recurrent: bool = False) -> bool:
     """Whether learning from a batch should leave out padding: of whole episodes, on a CPU, whose
-    time is arithmetic. On an accelerator it is kernel launches, of which a loop has more."""
+    time is arithmetic. On an accelerator it is kernel launches, of which a loop has more.
+
+    Feed-forward networks only where every device has one core: several cores share the products of
+    a whole batch, but not those of 64 rows."""
     whole_episodes = batch.last_observation is not None
-    return whole_episodes and not launch_bound() and not envs_divided()
+    suits = recurrent or cores_per_device() == 1
+    return whole_episodes and suits and not launch_bound() and not envs_divided()
 
 
 def as_rows(valid: Bool[Array, "T B"], size: int = ROWS) -> Places:

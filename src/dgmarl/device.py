@@ -113,6 +113,11 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
+def cores_per_device() -> int:
+    """CPU cores for each device of the program being traced."""
+    return max(1, count_cores() // max(1, get_abstract_mesh().size))
+
+
 def shares(n_processes: int) -> list[dict[str, str]]:
     """Environment variables that divide this machine among processes: each gets its share of the
     cores as JAX devices and, if there are several GPUs, one of them, round-robin."""

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from dgmarl import blocks
 from dgmarl.blocks import as_columns, as_rows
 from dgmarl.config.parts import CreditConfig, GraphCreditConfig, PPOConfig, RewardScaling
 from dgmarl.config.schema import TrainConfig
@@ -244,12 +245,13 @@ def test_padding_left_out_in_blocks_gives_the_same_update(options, monkeypatch):
     run = made(**options)
     hidden_state = np.asarray(run.ppo.init_hidden_state(B))
     batch = batch._replace(last_observation=last, hidden_state=hidden_state)
+    monkeypatch.setattr(blocks, "cores_per_device", lambda: 1)
     monkeypatch.setattr(ppo, "as_rows", partial(as_rows, size=4))
     monkeypatch.setattr(ppo, "as_columns", partial(as_columns, width=1))
     n_used = run.ppo._in_blocks(batch, run.samples(batch)).n_used
     assert n_used == (2 if run.ppo.config.network == "gru" else 3)
     in_blocks = jax.jit(run._learn)(batch)
-    monkeypatch.setattr(ppo, "leaves_out_padding", lambda batch: False)
+    monkeypatch.setattr(ppo, "leaves_out_padding", lambda *_: False)
     at_once = jax.jit(lambda batch: run._learn(batch))(batch)
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), in_blocks, at_once)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dgmarl import blocks
 from dgmarl.blocks import as_rows
 from dgmarl.nets import regression
 from dgmarl.nets.regression import Regression, lambda_returns, shuffled
@@ -54,6 +55,7 @@ def test_a_model_is_fitted_to_what_is_valid(minibatches, whole_episodes, monkeyp
     valid = over.at[-3:].set(False)
     batch = batch._replace(terminated=over, truncated=~over, valid=valid)
     if whole_episodes:
+        monkeypatch.setattr(blocks, "cores_per_device", lambda: 1)
         monkeypatch.setattr(regression, "as_rows", partial(as_rows, size=5))
         batch = batch._replace(last_observation=batch.observation)
     reward = jnp.where(valid[..., None], 2 * x, 7.0)

@@ -30,7 +30,7 @@ from dgmarl.rollout import Batch
 
 FLOATS_AT_ONCE = 2**24
 """Most activations of a hidden layer of the pair model in memory at a time: 64 MiB per seed."""
-FLOATS_IN_CACHE = 2**19
+FLOATS_IN_CACHE = 2**18
 """The same on a CPU, where arithmetic waits for memory if they do not stay in the cache."""
 
 

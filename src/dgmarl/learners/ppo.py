@@ -236,9 +236,10 @@ class PPO:
 
     def _in_blocks(self, batch: Batch, whole: Minibatch) -> Blocks:
         """The whole batch, without most of its padding where that saves time."""
-        if not leaves_out_padding(batch):
+        recurrent = self.policy.hidden_state_size > 0
+        if not leaves_out_padding(batch, recurrent):
             return _one_block(batch.hidden_state, whole)
-        places = (as_columns if self.policy.hidden_state_size else as_rows)(batch.valid)
+        places = (as_columns if recurrent else as_rows)(batch.valid)
         parts = places.take(whole)
         parts = parts._replace(mask=parts.mask & places.present[..., None])
         hidden_state = self.init_hidden_state(places.step.shape[2])

@@ -18,6 +18,7 @@ from dgmarl.errors import UsageError
 
 _loops_kept = ContextVar("loops_kept", default=False)
 _in_kernel = ContextVar("in_kernel", default=False)
+_one_core_each = ContextVar("one_core_each", default=False)
 USED_MEMORY = 0.9
 """Share of a GPU's memory that its processes may use together."""
 
@@ -115,7 +116,15 @@ def count_cores() -> int:
 
 def cores_per_device() -> int:
     """CPU cores for each device of the program being traced."""
+    if _one_core_each.get():
+        return 1
     return max(1, count_cores() // max(1, get_abstract_mesh().size))
+
+
+def one_core_each() -> AbstractContextManager[None]:
+    """Context in which `cores_per_device` is 1, for programs that must not depend on the number of
+    devices and cores."""
+    return _set(_one_core_each, True)
 
 
 def shares(n_processes: int) -> list[dict[str, str]]:

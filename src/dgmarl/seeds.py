@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.stages import Compiled, Lowered
 from jaxtyping import Array
 
-from dgmarl.device import count_cores, launch_bound, mesh_for
+from dgmarl.device import count_cores, launch_bound, mesh_for, one_core_each
 from dgmarl.hosts import place
 
 
@@ -96,7 +96,8 @@ def compile_separately(
         return jax.tree.map(join, *[of_device(part, n_iterations) for of_device, part in pairs])
 
     programs = [one_by_one(stage) for stage in stages]
-    lowered = [_lower(programs, part) for part in _of_devices(carried)]
+    with one_core_each():
+        lowered = [_lower(programs, part) for part in _of_devices(carried)]
     compiled = iter(_compile([program for of_device in lowered for program in of_device]))
     advance = [_chain([next(compiled) for _ in stages]) for _ in lowered]
     return advance_all

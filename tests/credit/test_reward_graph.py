@@ -48,7 +48,7 @@ class Laboratory(Environment[Any]):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_measured_graph_is_the_laboratorys(seed):
-    """That with which the expected gradient is exact (Proposition global_generalized), in every
+    """That with which the expected gradient is exact (Proposition with reward graphs), in every
     state and for every joint action."""
     rng = np.random.default_rng(seed)
     mdp = nm.random_mdp(rng, nm.linked_graph(rng, 3), reward_graph=nm.linked_graph(rng, 3))

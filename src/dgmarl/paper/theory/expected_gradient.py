@@ -104,7 +104,7 @@ def dependence_graph_gradient(
     reward_graph: Graph | None = None,
     start_discount: float | None = None,
 ) -> PairGradient:
-    """Proposition 1 and Proposition prop:global_generalized; graphs default to the true ones.
+    """Proposition 1 and Proposition with reward graphs (appendix); graphs default to the true ones.
 
     `start_discount` = gamma^2 is equation grad_graph as printed, with gamma^t before the score and
     gamma^k before the reward."""

@@ -56,7 +56,7 @@ class Bias(NamedTuple):
 BROKEN = {
     "reward sets without i": Bias(
         "... for any reward parent sets",
-        "Proposition prop:global_generalized, Pa_rw^i(s^i) any subset",
+        "Proposition with reward graphs (appendix), Pa_rw^i(s^i) any subset",
         "If the set depends on s^i but does not contain i, agents that influence s^i influence the "
         "reward uncredited. Required: i in Pa_rw^i(s^i).",
     ),
@@ -129,7 +129,7 @@ def gradient_section(rng: Generator, sizes: Sizes) -> Section:
         ),
         identity_claim(
             "The same with reward-dependence graphs",
-            "Proposition prop:global_generalized",
+            "Proposition with reward graphs (appendix)",
             errors["reward graphs"],
             "Reward parent sets contain i itself. The printed formula lacks the factor "
             "1/(1-gamma) of Proposition 1.",

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from dgmarl.arrays import anywhere
@@ -200,6 +200,12 @@ class Trainer:
         of_graph = [self.evaluate_graph] if self.learns_graph else []
         return [self.advance, *of_graph, self.evaluate_policy]
 
+    @property
+    def seeds_together(self) -> bool:
+        """Whether a CPU, too, computes seeds together: environments in worker processes step side
+        by side, and replay buffers are not copied."""
+        return self.env.on_host or getattr(self.learner, "has_replay", False)
+
     def advance(self, state: TrainState, n_iterations: Int[Array, ""]) -> Iterated:
         """Up to `n_iterations` iterations of one seed; stops when all seeds have reached
         `config.steps`."""
@@ -248,7 +254,7 @@ class Trainer:
         best = where_active(better, Best(mean_return, params), state.best)
         state = state._replace(key=where_active(active, key, state.key), best=best)
         # The losses were computed before the last update; the norm shows whether it diverged.
-        metrics = iterated.metrics | {"parameter_norm": optax.global_norm(params)}
+        metrics = iterated.metrics | {"parameter_norm": jnp.linalg.norm(ravel_pytree(params)[0])}
         metrics |= _final_info(evaluation)
         if sampled is not None:
             metrics["sampled_return"] = sampled.returns.mean()
@@ -393,8 +399,7 @@ class Program:
         stages = self.trainer.stages
         if self.separate:
             return compile_separately(stages, carried)
-        # Environments in worker processes step side by side.
-        together = self.trainer.env.on_host
+        together = self.trainer.seeds_together
         return compile_together(
             [for_seeds(stage, self.n_seeds, self.mesh, together) for stage in stages], carried
         )

@@ -17,7 +17,8 @@ class Learner(Protocol):
     runs.
 
     A learner may also have `probs(state, batch) -> [T, B, N, A]`, the policy's probabilities at
-    every step, for rules that need "probs"."""
+    every step, for rules that need "probs", and `has_replay = True`, so that a CPU computes seeds
+    together: one after the other their replay buffers would be copied."""
 
     needs: frozenset[str]
     """What the rollout must record beyond the ordinary batch."""

@@ -87,6 +87,7 @@ class QLearner:
     """The learner of IQL, VDN, QMIX and QPLEX."""
 
     needs: frozenset[str] = frozenset()
+    has_replay = True
 
     def __init__(self, config: TrainConfig, env: Environment, varying: Varying):
         self.config: QConfig = config.learner

@@ -337,8 +337,8 @@ of them. Findings:
         folded(
             "All runs: battles won, greedy and sampled, and graphs",
             f"""*Sampled* policies were evaluated beside greedy ones, except those of QMIX, QPLEX
-and the runs with the paper's settings, whose names lack *fast*. F1 compares learned graphs with the
-interventional graph.
+and the learned graph with the paper's settings (without *fast*). F1 compares learned graphs with
+the interventional graph.
 
 {_battles_table(own)}""",
         ),

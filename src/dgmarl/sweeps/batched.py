@@ -160,7 +160,8 @@ class BatchedRuns:
             def of_run(run: tuple[Varying, Any], *common: Any) -> Any:
                 return self._trainer(run[0]).stages[number](run[1], *common)
 
-            of_seeds = for_seeds(of_run, self.n_seeds, together=self.env.on_host)
+            together = self._trainer().seeds_together
+            of_seeds = for_seeds(of_run, self.n_seeds, together=together)
             return lambda given, *common: of_seeds((self.varying, given), *common)
 
         return compile_together([stage(k) for k in range(len(self._trainer().stages))], carried)

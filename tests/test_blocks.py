@@ -39,11 +39,20 @@ def test_every_step_is_in_one_place_of_the_first_blocks(layout, lengths, size):
         assert used.shape[2] <= size
 
 
+@pytest.mark.parametrize("n_envs", [1, 2, 3])
+def test_episodes_of_one_step(n_envs):
+    places = as_columns(jnp.ones((1, n_envs), bool), width=2)
+    values = jnp.arange(float(n_envs))[None]
+    taken = np.asarray(places.take(values))
+    assert taken.shape == places.present.shape
+    np.testing.assert_array_equal(np.sort(taken[np.asarray(places.present)]), values[0])
+
+
 @settings(deadline=None, max_examples=30)
 @given(lengths=LENGTHS, width=st.integers(1, 3))
 def test_an_episode_takes_consecutive_places_of_one_column(lengths, width):
     places = as_columns(valid_of(lengths), width)
-    n_columns = places.step.shape[0] * width
+    n_columns = places.step.shape[0] * places.step.shape[2]
     step, env, present = (
         np.moveaxis(np.asarray(each), 0, 1).reshape(T, n_columns) for each in places[:3]
     )

@@ -79,10 +79,11 @@ def as_rows(valid: Bool[Array, "T B"], size: int = ROWS) -> Places:
 
 
 def as_columns(valid: Bool[Array, "T B"], width: int = COLUMNS) -> Places:
-    """Whole episodes one after the other in columns of T steps, for recurrent networks; `width`
-    columns per block. Episodes are placed by length, the longest first, each in the first column
-    with room for it, so that they never need more columns than there are episodes."""
+    """Whole episodes one after the other in columns of T steps, for recurrent networks; at most
+    `width` columns per block. Episodes are placed by length, the longest first, each in the first
+    column with room for it, so that they never need more columns than there are episodes."""
     horizon, n_envs = valid.shape
+    width = min(width, n_envs)
     length, n_blocks = valid.sum(axis=0), -(-n_envs // width)
     order = jnp.argsort(length, descending=True)
 

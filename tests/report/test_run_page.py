@@ -224,6 +224,16 @@ def test_a_graph_that_says_nothing_is_reported_with_what_to_try(tmp_path, metric
         assert f"--graph interventional{ahead}" in page
 
 
+def test_a_single_run_is_not_aggregated(tmp_path):
+    runs = [
+        write_run(tmp_path / method, method, finals=(0.1, 0.2))
+        for method in ("ippo-dg", "ippo-local")
+    ]
+    title = "Over all scenarios and seeds"
+    assert title not in run_page(gather(runs[:1]))
+    assert title in run_page(gather(runs))
+
+
 def test_a_damaged_replay_costs_only_itself(tmp_path):
     run = write_run(tmp_path / "run", finals=(0.1, 0.2))
     (run / "replay.npz").write_bytes(b"PK no archive")

@@ -130,9 +130,12 @@ def _search(search: Search, looks: Looks) -> dict[str, Any]:
 
 
 def _aggregates(results: Sequence[Result], looks: Looks) -> list[dict[str, Any]]:
-    """Figures over scenarios per benchmark, or the reason why there are none."""
+    """Figures over scenarios per benchmark, or the reason why there are none. A single run has none:
+    they would show its final return several times."""
     parts = []
     for benchmark, own in grouped(results, "benchmark").items():
+        if len(own) == 1:
+            continue
         found = over_scenarios(own)
         drawn = {} if found.reason else found.figures(looks)
         part = {

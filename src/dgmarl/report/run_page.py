@@ -130,8 +130,8 @@ def _search(search: Search, looks: Looks) -> dict[str, Any]:
 
 
 def _aggregates(results: Sequence[Result], looks: Looks) -> list[dict[str, Any]]:
-    """Figures over scenarios per benchmark, or the reason why there are none. A single run has none:
-    they would show its final return several times."""
+    """Figures over scenarios per benchmark, or the reason why there are none; not of a single run,
+    whose final return they would only repeat."""
     parts = []
     for benchmark, own in grouped(results, "benchmark").items():
         if len(own) == 1:

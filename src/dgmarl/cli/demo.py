@@ -13,7 +13,7 @@ class Demo:
 
     out: OutputFolder = Path("demo")
     """Folder for index.html."""
-    seeds: int = 3
+    seeds: int = 4
     """Seeds per credit rule."""
     scale: float = 1.0
     """Factor for the number of training steps."""

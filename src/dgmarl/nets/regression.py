@@ -21,6 +21,15 @@ class Fitted(NamedTuple):
     opt_state: Any
 
 
+class Examples(NamedTuple):
+    """What a gradient step needs of a batch; [T, B, ...]."""
+
+    inputs: Any
+    target: Float[Array, "T B N"]
+    mask: Bool[Array, "T B N"]
+    """Steps that count in the loss."""
+
+
 class Regression(NamedTuple):
     """Adam on the squared distance of `values(params, inputs)`, [T, B, N], from lambda-returns."""
 
@@ -53,24 +62,24 @@ class Regression(NamedTuple):
         """Epochs on targets that are computed with the given parameters; also the mean loss."""
         value = self.values(fitted.params, inputs)
         target = lambda_returns(reward, value, batch, self.gamma, self.lambda_)
-        whole = (inputs, target, jnp.broadcast_to(batch.valid[..., None], target.shape))
+        mask = jnp.broadcast_to(batch.valid[..., None], target.shape)
+        whole = Examples(inputs, target, mask)
         blocks, n_used = jax.tree.map(lambda leaf: leaf[None], whole), 1
         if self.minibatches == 1 and leaves_out_padding(batch):
             places = as_rows(batch.valid)
             blocks, n_used = places.take(whole), places.n_used
-            blocks = (*blocks[:2], blocks[2] & places.present[..., None])
+            blocks = blocks._replace(mask=blocks.mask & places.present[..., None])
 
-        def loss(params: Any, scale: Array, part: Any) -> Float[Array, ""]:
-            inputs, target, mask = part
-            error = self.values(params, inputs) - target
-            return jnp.sum(error**2, where=mask) * scale
+        def loss(params: Any, scale: Array, part: Examples) -> Float[Array, ""]:
+            error = self.values(params, part.inputs) - part.target
+            return jnp.sum(error**2, where=part.mask) * scale
 
         def step(fitted: Fitted, chosen: Int[Array, "b"] | None) -> tuple[Fitted, Array]:
             parts = blocks
             if chosen is not None:
                 part = over_envs(jax.tree.map(lambda x: x[:, chosen], whole), 1)
                 parts = jax.tree.map(lambda leaf: leaf[None], part)
-            given = (fitted.params, 1 / jnp.maximum(parts[2].sum(), 1))
+            given = (fitted.params, 1 / jnp.maximum(parts.mask.sum(), 1))
             found, gradient = sum_of(partial(jax.value_and_grad(loss), *given), parts, n_used)
             updates, opt_state = self.optimiser.update(gradient, fitted.opt_state, fitted.params)
             return Fitted(optax.apply_updates(fitted.params, updates), opt_state), found
